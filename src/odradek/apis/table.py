@@ -233,6 +233,20 @@ _ROWS = (
         "IncrementalAlterConfigs", _on_items(Operation.ALTER_CONFIGS, None), *_resources("responses")
     ),
     _api("ListConfigResources", BROKERS, AT_ONCE, _on_cluster(Operation.DESCRIBE_CONFIGS)),
+    # --- users ---
+    _controlled(
+        "AlterUserScramCredentials",
+        ALTER_CLUSTER,
+        Items("results", "upsertions", {"user": "name"}),
+        Items("results", "deletions", {"user": "name"}),
+    ),
+    _api(
+        "DescribeUserScramCredentials",
+        BROKERS,
+        IN_STEPS,
+        DESCRIBE_CLUSTER,
+        Items("results", "users", {"user": "name"}, refused_until=NEVER),
+    ),
     # --- replicas and brokers ---
     _controlled(
         "ElectLeaders",
