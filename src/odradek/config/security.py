@@ -9,7 +9,7 @@ the metadata log, which is readable only after an election.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
@@ -298,7 +298,7 @@ def _module(config: "BrokerConfig", listener: str, mechanism: str) -> LoginModul
     return module
 
 
-def _of_mechanism(config: "BrokerConfig", listener: str, mechanism: str, key: str) -> object:
+def _of_mechanism(config: "BrokerConfig", listener: str, mechanism: str, key: str) -> Any:
     """The value for a mechanism of a listener, else for the listener, else for all."""
     value = config.for_listener(listener, f"{mechanism.lower()}.{key}")
     return value if value is not None else config.for_listener(listener, key)
