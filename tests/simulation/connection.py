@@ -179,7 +179,9 @@ async def connect(world: "World", client: str, node: str, port: int) -> Connecti
     """Raises Disconnected."""
     try:
         receiver = await world.network.place(client).converse(
-            Endpoint(node, port), CONNECT_SECONDS, lambda transport: Connection(world, client, node, transport)
+            Endpoint(node, port),
+            CONNECT_SECONDS,
+            lambda transport: Connection(world, client, node, transport),
         )
     except OSError as error:
         raise Disconnected(str(error) or type(error).__name__) from None

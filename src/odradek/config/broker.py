@@ -228,7 +228,9 @@ class BrokerConfig:
     @property
     def inter_broker_protocol(self) -> SecurityProtocol:
         """How this node connects to brokers. One that is only a controller may have no listener that says it."""
-        name = self.inter_broker_listener_name if self.is_broker else self._values["inter.broker.listener.name"]
+        name = (
+            self.inter_broker_listener_name if self.is_broker else self._values["inter.broker.listener.name"]
+        )
         protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
         return self._protocols.get(str(name).upper(), protocol)
 
