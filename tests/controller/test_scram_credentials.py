@@ -11,7 +11,8 @@ from odradek.controller.parts import Part
 from odradek.errors import ErrorCode
 from odradek.metadata.image import DECOYS, ScramUser
 from odradek.model import Caller
-from odradek.security.scram import SHA_256, SHA_512, credential_of, salt_password
+from odradek.security.credentials import SHA_256, SHA_512
+from odradek.security.scram import credential_of, salt_password
 from odradek.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,

@@ -42,7 +42,7 @@ from odradek.metadata.snapshot import (
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, decode_control_key
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.security.scram import ScramCredential
+from odradek.security.credentials import ScramCredential
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import drain
 from tests.metadata.histories import History

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import DECOYS, MetadataImage, ScramUser
-from odradek.security.scram import BY_CODE
+from odradek.security.credentials import BY_CODE
 from odradek.serving.cluster import Cluster
 from odradek.serving.request import Request
 from odradek.wire.codec import Steps

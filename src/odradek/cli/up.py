@@ -327,6 +327,17 @@ def setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def refuse_open_port(config: "BrokerConfig") -> None:
+    """Raises ConfigError if --port would replace a listener that is protected by one that is not."""
+    from odradek.config.definition import ConfigError
+    from odradek.config.listeners import SecurityProtocol
+
+    for listener in config.broker_listeners:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            reason = "--port would replace it by one that is open to everybody; name the port there"
+            raise ConfigError("listeners", listener.name, reason)
+
+
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
     """Options over environment over file; without any of them localhost and the user's own data directory, and
     under `up` no wait for more members before a group's first rebalance."""
@@ -339,7 +350,8 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
         overrides["log.dirs"] = str(options.data_dir.absolute())
     config = load_broker_config(options.config, overrides, settings)
     if options.port is not None:
-        check_listeners(config)  # before the port replaces them
+        check_listeners(config)
+        refuse_open_port(config)
         listeners = [f"PLAINTEXT://{HOST}:{options.port}", *controller_listeners(config, "listeners")]
         overrides["listeners"] = ",".join(listeners)
         told = controller_listeners(

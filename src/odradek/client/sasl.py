@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from odradek.client.settings import SaslSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.security import bearer, plain, scram_client
+from odradek.security.credentials import SCRAM_MECHANISMS
 from odradek.security.exchange import Refused
-from odradek.security.scram import SCRAM_MECHANISMS
 
 Conversation = Generator[bytes, bytes, None]
 

@@ -22,7 +22,7 @@ from odradek.metadata.records import (
     UserScramCredentialRecord,
 )
 from odradek.model import id_to_text
-from odradek.security.scram import BY_CODE
+from odradek.security.credentials import BY_CODE
 from odradek.wording import count_of, one_line, shown
 
 MAX_VALUE = 200  # characters of a setting

@@ -28,7 +28,7 @@ from odradek.metadata.image import (
     metric_name,
 )
 from odradek.metadata.mapping import GONE, Gone, with_changes
-from odradek.security.scram import ScramCredential
+from odradek.security.credentials import ScramCredential
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
-from odradek.security.scram import SHA_512, ScramCredential
+from odradek.security.credentials import SHA_512, ScramCredential
 
 NO_LEADER = -1
 NO_TIMESTAMP = -1

@@ -34,6 +34,10 @@ class InvalidToken(Exception):
     """The token is refused; the message says why, and does not contain it."""
 
 
+class UnknownKey(InvalidToken):
+    """The token names a key that we do not have: it may be a new one."""
+
+
 Validate = Callable[[str], Token]  # raises InvalidToken
 
 

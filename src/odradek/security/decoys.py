@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from odradek.security.scram import DEFAULT_ITERATIONS, ScramCredential, ScramMechanism
+from odradek.security.credentials import DEFAULT_ITERATIONS, ScramCredential, ScramMechanism
 
 SALT_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"  # those of Java's tools, and of ours
 SALT_SIZE = 26

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odradek.security.bearer import InvalidToken
+from odradek.security.bearer import InvalidToken, UnknownKey
 
 MAX_BYTES = 1 << 20
 MAX_KEYS = 1_000
@@ -48,7 +48,7 @@ class KeySet:
         else:
             found = self._keys.get(key_id) if isinstance(key_id, str) else None
         if found is None:
-            raise InvalidToken("the token is signed with a key that is not known")
+            raise UnknownKey("the token is signed with a key that is not known")
         if found.kind != kind or found.algorithm not in (None, algorithm):
             raise InvalidToken("the token's algorithm does not fit its key")
         return found.key

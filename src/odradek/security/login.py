@@ -21,9 +21,13 @@ from typing import NamedTuple
 from odradek.errors import ErrorCode
 from odradek.model import Principal
 from odradek.security.exchange import Exchange, NewExchange, Proven, Refused
+from odradek.wire.messages.index import SCHEMAS
 
 USER = "User"
-API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+_KEYS = {schema.name: schema.key for schema in SCHEMAS.values()}
+API_VERSIONS = _KEYS["ApiVersions"]
+SASL_HANDSHAKE = _KEYS["SaslHandshake"]
+SASL_AUTHENTICATE = _KEYS["SaslAuthenticate"]
 MIN_REAUTH_INTERVAL_MS = 1_000
 FAILURE_DELAY_MS = 100
 

@@ -6,10 +6,10 @@ The server also proves that it knows the password; one that cannot is refused.
 import hmac
 from collections.abc import Generator
 
+from odradek.security.credentials import ScramMechanism
 from odradek.security.exchange import Refused
 from odradek.security.scram import (
     BadMessage,
-    ScramMechanism,
     attributes,
     client_key,
     combine,

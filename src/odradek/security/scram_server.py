@@ -2,18 +2,20 @@
 
 An unknown user gets a challenge like any other (`decoys`), and its proof is checked and found wrong, so neither the
 messages nor the time tells that the user does not exist. Kafka refuses such a user at once.
+
+The nonce of the final message must be the one of the challenge. librdkafka before 2.6.1, and so the kcat of many
+systems, puts its own part in front of it once more; that is accepted too, as a whole. Kafka compares only the end.
 """
 
 import hmac
 from collections.abc import Callable
 from typing import NamedTuple
 
+from odradek.security.credentials import ScramCredential, ScramMechanism
 from odradek.security.exchange import Proven, Refused, check_authorization_id
 from odradek.security.scram import (
     BadMessage,
     ClientFirst,
-    ScramCredential,
-    ScramMechanism,
     combine,
     encode_base64,
     parse_client_final,
@@ -68,7 +70,7 @@ class ScramExchange:
         final = parse_client_final(message)
         everything = f"{first.bare},{challenged.server_first},{final.without_proof}"
         is_right = self._proves(credential, final.proof, everything)
-        if final.nonce != challenged.nonce:  # not only its end: CVE-2024-56128
+        if final.nonce not in (challenged.nonce, first.nonce + challenged.nonce):  # CVE-2024-56128
             raise Refused("the nonce of its final message is not the one of this exchange")
         if final.channel_binding != encode_base64(first.header.encode()):
             raise Refused("the header of its final message is not that of its first one")

@@ -16,7 +16,8 @@ from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import DECOYS, MetadataImage, ScramUser
 from odradek.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from odradek.security.scram import BY_CODE, MAX_ITERATIONS, MIN_ITERATIONS, SHA_512, credential_of
+from odradek.security.credentials import BY_CODE, MAX_ITERATIONS, MIN_ITERATIONS, SHA_512
+from odradek.security.scram import credential_of
 from odradek.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
