@@ -8,6 +8,7 @@ import argparse
 import os
 import random
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from odradek.config.broker import BrokerConfig
     from odradek.metadata.properties import MetaProperties
+    from odradek.metadata.records import MetadataRecord
     from odradek.raft.voters import VoterNode, VoterSet
     from odradek.storage.disk.files import Files
 
@@ -62,13 +64,18 @@ class Outcome(NamedTuple):
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
+    from odradek.cli.scram_option import EXPOSED, BadScram, exposes_a_password
     from odradek.config.definition import ConfigError
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles
 
     try:
+        if any(exposes_a_password(text) for text in options.add_scram):
+            print(f"Warning: {EXPOSED}", file=sys.stderr)
         config = load_config(options, os.environ)
         outcome = format_node(DiskFiles(), config, options, socket.gethostname())
+    except BadScram as error:
+        return fail(f"--add-scram: {error}", BAD_USAGE)
     except (BadUsage, ConfigError) as error:
         return fail(str(error), BAD_USAGE)
     except (CannotFormat, DataDirectoryLocked, WrongDirectory) as error:
@@ -120,6 +127,14 @@ def argument_parser() -> argparse.ArgumentParser:
         help="id of the cluster; if not given, a new one is generated and printed",
     )
     add_voter_options(parser)
+    parser.add_argument(
+        *("-S", "--add-scram"),
+        action="append",
+        default=[],
+        metavar="SCRAM",
+        help="a user of the new cluster, as 'SCRAM-SHA-512=[name=NAME,password-file=FILE]'; without a password, it is "
+        "asked for. The same on each of the first controllers",
+    )
     parser.add_argument(
         *("-g", "--ignore-formatted"),
         action="store_true",
@@ -183,7 +198,7 @@ def format_node(
         if found is not None:
             check_formatted(directory, found, properties, options)
             return Outcome(directory, found, None, was_formatted=True)
-        format_directory(files, directory, properties, voters)
+        format_directory(files, directory, properties, voters, first_records(options))
         return Outcome(directory, properties, voters, was_formatted=False)
     finally:
         lock.release()
@@ -214,8 +229,28 @@ def plan(
     return properties, voters
 
 
+def first_records(options: argparse.Namespace) -> "list[MetadataRecord]":
+    """The users that a new cluster begins with, and the secret of those that it does not have."""
+    if not options.add_scram:
+        return []
+    import getpass
+
+    from odradek.cli.scram_option import BadScram, parse_scram
+    from odradek.controller.requests.alter_user_scram_credentials import decoys_record
+
+    try:
+        records = [parse_scram(text, os.environ, getpass.getpass) for text in options.add_scram]
+    except BadScram as error:
+        raise BadUsage(f"--add-scram: {error}") from None
+    return [decoys_record(random.SystemRandom()), *records]
+
+
 def check_choice(config: "BrokerConfig", options: argparse.Namespace, hostname: str) -> None:
     is_first = options.standalone or options.initial_controllers is not None
+    if options.add_scram and (options.no_initial_controllers or not config.is_controller):
+        raise BadUsage(
+            "--add-scram is for the first controllers of a new cluster; later, 'odradek user add' adds users"
+        )
     names_a_quorum = config.names_a_quorum(hostname)
     if is_first and not config.is_controller:
         raise BadUsage(
