@@ -5,17 +5,12 @@ from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
 from odradek.net.bounds import Bounds, ListenerBounds
-from odradek.net.transports import TRANSPORTS
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
 
 
 def check_listeners(config: BrokerConfig) -> None:
     """Refuse listeners that cannot be as safe as their settings say, and ways to other nodes."""
-    for protocol in config.protocols_in_use - TRANSPORTS.keys():
-        raise ConfigError(
-            "listeners", protocol.name, "TLS is not supported yet, only PLAINTEXT and SASL_PLAINTEXT"
-        )
     if config.protocols_in_use != {SecurityProtocol.PLAINTEXT}:
         from odradek.config.security import link_security, listener_security  # imports OpenSSL
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from odradek.metadata.records import UserScramCredentialRecord
 
 KEYS = ("name", "password", "password-file", "password-env", "salt", "saltedpassword", "iterations")
-EXPOSED = "the password in --add-scram can be read by every user of this machine: use password-file or password-env instead"
+EXPOSED = (
+    "the password in --add-scram can be read by every user of this machine: use password-file or password-env "
+    "instead"
+)
 
 Ask = Callable[[str], str]
 

@@ -151,8 +151,8 @@ class Conversations:
     def begin(self, transport: Transport) -> "Conversation":
         handler = self._handlers.get(transport.listener, self.handler)
         caller = Caller(address=transport.address, listener=transport.listener)
-        certificate: bytes | None = getattr(transport, "peer_certificate", None)
-        conversation = Conversation(self, handler, transport, self._new_session(caller, certificate))
+        session = self._new_session(caller, transport.peer_certificate)
+        conversation = Conversation(self, handler, transport, session)
         self.watch.conversations[conversation] = None
         return conversation
 
