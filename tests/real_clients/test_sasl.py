@@ -228,6 +228,16 @@ def test_users_and_their_secrets_outlive_a_restart(broker):
     Cluster(java(broker, "SCRAM-SHA-512", SCRAM, PASSWORDS["ada"])).topic_names()
 
 
+def test_cve_2022_34917_nobody_announces_a_large_frame_before_authentication(broker):
+    import socket
+
+    host, port = broker.bootstrap.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 30) as connection:
+        connection.sendall((100 << 20).to_bytes(4, "big") + b"\0\x12\0\0")
+        assert connection.recv(1) == b""
+    assert "bytes before it has authenticated, when 65536 are allowed" in broker.log
+
+
 def challenge(broker, user):
     """The salt and the iterations of a user."""
     import socket

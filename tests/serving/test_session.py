@@ -11,6 +11,8 @@ from odradek.serving.conversation import Conversations, State
 from odradek.serving.request import Request
 from odradek.serving.session import Sasl, Session, open_session
 from odradek.serving.turns import Turns
+from odradek.wire.frame import REQUEST_START
+from odradek.wire.messages.index import SCHEMAS
 from tests.serving.wires import NotedTransport, numbered_frame
 
 PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 0, 3, 17, 18, 36
@@ -110,6 +112,25 @@ def test_before_a_client_has_authenticated_only_some_apis_pass() -> None:
             assert "it is not served before the client has authenticated" in stranger.closed
             assert keeper.conversations.waiting_in_all == 0
             assert not neighbour.closed
+
+    asyncio.run(scenario())
+
+
+def test_no_other_api_is_served_before_authentication_in_any_version() -> None:
+    """Decided by the header alone: there is no body to parse."""
+
+    async def scenario() -> None:
+        keeper = Doorkeeper()
+        for schema in SCHEMAS.values():
+            if schema.key in (API_VERSIONS, SASL_HANDSHAKE):
+                continue
+            for version in range(schema.max_version + 1):
+                for before in ((), (API_VERSIONS,)):
+                    client = NotedTransport(keeper.conversations.begin, "SASL_PLAINTEXT")
+                    start = REQUEST_START.pack(schema.key, version, 1, -1)
+                    client.arrive(*frames(*before), memoryview(start + b"\0"))
+                    assert "is not served before" in client.closed, (schema.name, version)
+        assert {api_key for api_key, _ in keeper.asked} == {API_VERSIONS}
 
     asyncio.run(scenario())
 
