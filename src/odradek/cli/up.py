@@ -66,8 +66,8 @@ listens on localhost only, and without 'log.dirs' it keeps its data where 'odrad
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). Options override the environment
 (ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
-that name), which overrides the file. A setting that asks for TLS, SASL or access control is refused: this
-broker has none of them yet.
+that name), which overrides the file. A setting that asks for access control is refused: this broker has none
+yet. docs/SECURITY.md is about TLS and SASL.
 
 The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
 the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     except ValueError as error:
         return fail(str(error), BAD_USAGE)
     configure_logging(levels, NodeIdFilter(), log_format)
-    if options.brokers > 1:
+    if options.brokers > 1 or options.secure:
         from odradek.cli.up_processes import main as run_cluster
 
         return run_cluster(options)
@@ -209,6 +209,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     options.command = command
     options.brokers = getattr(options, "brokers", 1)
     options.join = getattr(options, "join", None)
+    options.secure = getattr(options, "secure", False)
     return options
 
 
@@ -260,6 +261,12 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
             metavar="HOST:PORT",
             help="join the cluster that this broker belongs to, with the data in --data-dir; then "
             "'odradek cluster grow' spreads the cluster's partitions over its nodes",
+        )
+        parser.add_argument(
+            "--secure",
+            action="store_true",
+            help="TLS, passwords (SCRAM), a user 'admin', and a settings file for clients; the data is that of a new "
+            "cluster, in DIR/1 to DIR/N",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -398,7 +405,8 @@ def cluster_instead(config: "BrokerConfig") -> str:
         count = len(Home(directory).members())
     except CannotStart as error:
         return str(error)
-    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}"
+    secure = " --secure" if (directory / "security").exists() else ""
+    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}{secure}"
 
 
 def announce(broker: "Broker", options: argparse.Namespace) -> None:
