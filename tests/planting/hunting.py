@@ -1,4 +1,4 @@
-"""Plant one bug, and let its simulation look for it in the seeds that `make test` runs anyway, or run its script."""
+"""Plant a bug, and let its simulation look for it in the seeds that `make test-all` runs anyway, or run its script."""
 
 import importlib
 import logging
