@@ -22,6 +22,7 @@ ROOT = Path(odradek.__file__).parent
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
+    "fetching",
     *("api", "broker"),
 )
 # What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.

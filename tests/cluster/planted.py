@@ -186,8 +186,8 @@ PLANTED = [
         1,
         (
             Mutation(
-                "api.fetch.fetching",
-                "        if epoch < last_fetched_epoch or end_offset < fetch_offset:\n",
+                "replication.role",
+                "        if epoch < last_fetched_epoch or end_offset < offset:\n",
                 "        if False:\n",
             ),
         ),

@@ -50,7 +50,7 @@ SCRIPTED = [
         "test_19",
         "a parked fetch keeps waiting for its other partitions after its response was sent",
         Mutation(
-            "api.fetch.parked",
+            "fetching.waiting",
             "watches, self._watches = self._watches, []",
             "watches, self._watches = [], []",
         ),
@@ -223,7 +223,7 @@ SIMULATED = [
         "a parked fetch gets two responses",
         [
             Mutation(
-                "api.fetch.parked",
+                "fetching.waiting",
                 "watches, self._watches = self._watches, []",
                 "watches, self._watches = [], []",
             )
