@@ -13,6 +13,7 @@ from odradek.api.fetch.follower import FollowerFetch
 from odradek.apis.table import BROKER
 from odradek.fetching.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
+from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch
 from odradek.services import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
@@ -293,6 +294,62 @@ def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, 
         looks.clear()
         await following.fetch()
         assert looks == []
+
+    run(tmp_path, 3, scenario)
+
+
+@pytest.mark.parametrize("in_session", [True, False])
+def test_a_replica_out_of_the_isr_is_woken_by_an_append(
+    tmp_path: Path, looks: list[int], in_session: bool
+) -> None:
+    """It may join any moment, and then writes wait for it."""
+
+    async def scenario(following: Following) -> None:
+        if in_session:
+            await settled(following, looks)
+        following.set_isr(1, index=1)
+        waiting = asyncio.ensure_future(following.fetch(max_wait_ms=50_000))
+        await asyncio.sleep(0)
+        await following.produce(1)
+        answers = await waiting
+        assert answers[1].records
+
+    run(tmp_path, 3, scenario)
+
+
+def test_a_fetch_without_a_session_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario(following: Following) -> None:
+        following.session_epoch = -1
+        request = following.request(0, 1, 2, max_wait_ms=50_000)
+        waiting = asyncio.ensure_future(following.broker.ask(request, VERSION))
+        await asyncio.sleep(0)
+        assert all(following.leader(index).has_waiters for index in range(3))
+        await following.produce(1)
+        response = await waiting
+        assert response.session_id == 0 and len(response.responses[0].partitions) == 3
+        assert not any(following.leader(index)._end_waiters for index in range(3))
+
+    run(tmp_path, 3, scenario)
+
+
+def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append comes after its partition was read, and before the fetch waits."""
+    monkeypatch.setattr("odradek.api.fetch.handler.MANY_PARTITIONS", 1)
+
+    async def scenario(following: Following) -> None:
+        await following.fetch()
+        begin_wait = FollowerFetch.begin_wait
+
+        def append_and_begin(self: FollowerFetch) -> None:
+            batch = build_batch([Record(0, 0, None, b"x")])
+            following.leader(0).append(batch, read_header(batch), 0)
+            begin_wait(self)
+
+        monkeypatch.setattr(FollowerFetch, "begin_wait", append_and_begin)
+        answers = await following.fetch(0, 1, 2, max_wait_ms=50_000)
+        assert list(answers) == [0] and answers[0].records
 
     run(tmp_path, 3, scenario)
 

@@ -31,7 +31,7 @@ class SharedReads:
             return self._last
         read = source.read(offset, max_bytes, minimum_one, isolation)
         piece = read.records
-        if isinstance(piece, Slice) and piece.length < COPY_BELOW:
+        if read.length < COPY_BELOW and isinstance(piece, Slice):
             data = read_from_memory(piece)
             if data is not None:
                 read = FetchedPartition(*read[:6], data, read.length)

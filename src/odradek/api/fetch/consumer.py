@@ -49,12 +49,9 @@ class ConsumerFetch:
         for wanted in partitions:
             answer = self.read_partition(wanted, self._size)
             self._answers.append((wanted, answer))
-            self._count(answer, 0)
-
-    def _count(self, answer: Fetched, length_before: int) -> None:
-        self._size += answer.length - length_before
-        if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
-            self._ends_wait = True
+            self._size += answer.length
+            if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
+                self._ends_wait = True
 
     @property
     def is_enough(self) -> bool:
@@ -131,7 +128,9 @@ class ConsumerFetch:
         wanted, before = self._answers[position]
         answer = self.read_partition(wanted, self._size - before.length)
         self._answers[position] = wanted, answer
-        self._count(answer, before.length)
+        self._size += answer.length - before.length
+        if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
+            self._ends_wait = True
         if self._news is not None:
             self._news.add(position)
         if error or self._ends_wait or self._size >= self._message.min_bytes:

@@ -212,7 +212,9 @@ class FollowerFetch:
         """Send what was just read."""
         self.end()
         try:
-            self._respond()
+            if self._throttled is not None:
+                self._throttled.sent(self._parts.steady_ms())
+            respond(self._request, self._session, list(self._answers.items()))
         except Exception as error:
             answer_error(self._request, self._message, error)
 
@@ -221,15 +223,11 @@ class FollowerFetch:
         self._known.waiting = None
         try:
             self._look_again()
-            self.end()
-            self._respond()
         except Exception as error:
+            self.end()
             answer_error(self._request, self._message, error)
-
-    def _respond(self) -> None:
-        if self._throttled is not None:
-            self._throttled.sent(self._parts.steady_ms())
-        respond(self._request, self._session, list(self._answers.items()))
+        else:
+            self.answer()
 
 
 def _continues(leader: Leader, asked: FetchPartition) -> bool:

@@ -27,10 +27,10 @@ from functools import partial
 from odradek.api.fetch.consumer import ConsumerFetch
 from odradek.api.fetch.follower import FollowerFetch
 from odradek.api.fetch.parts import FetchParts
-from odradek.api.fetch.response import MANY_PARTITIONS, send
+from odradek.api.fetch.response import MANY_PARTITIONS, refuse_whole
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import KafkaError
-from odradek.fetching.sessions import NO_SESSION, FetchSession, FetchSessions, Wanted
+from odradek.fetching.sessions import FetchSession, FetchSessions, Wanted
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.serving.turns import in_pieces
@@ -61,7 +61,7 @@ class Handler:
         try:
             session = sessions.find(message, request.version >= TOPIC_IDS_SINCE)
         except KafkaError as error:
-            send(request, error.code, NO_SESSION, {})
+            refuse_whole(request, error.code)
             return
         if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
             request.then(self._turns.complete(self._fetch_in_steps(request, message, session)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from odradek.errors import ErrorCode
-from odradek.fetching.sessions import FetchSession, TopicKey, Wanted
+from odradek.fetching.sessions import NO_SESSION, FetchSession, TopicKey, Wanted
 from odradek.net.transport import Part
 from odradek.replication.source import Fetched
 from odradek.serving.request import Request
@@ -17,6 +17,7 @@ MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 
 Answers = Sequence[tuple[Wanted, Fetched]]
 Topics = dict[TopicKey, FetchedTopic[Slice | bytearray]]
+NO_TOPICS: list[FetchedTopic[bytes]] = []
 
 
 def respond(request: Request, session: FetchSession, answers: Answers) -> None:
@@ -25,13 +26,17 @@ def respond(request: Request, session: FetchSession, answers: Answers) -> None:
         return
     topics: Topics = {}
     _tell(session, topics, answers)
-    send(request, ErrorCode.NONE, session.id, topics)
-
-
-def send(request: Request, error: ErrorCode, session_id: int, topics: Topics) -> None:
-    found, throttle_ms = list(topics.values()), request.throttle_ms
+    found = [*topics.values()]
     parts = encode_fetch_response(
-        request.version, request.correlation_id, error, session_id, found, throttle_ms
+        request.version, request.correlation_id, 0, session.id, found, request.throttle_ms
+    )
+    request.answer_parts(parts)
+
+
+def refuse_whole(request: Request, error: ErrorCode) -> None:
+    """Something is wrong with the session that the request names."""
+    parts = encode_fetch_response(
+        request.version, request.correlation_id, error, NO_SESSION, NO_TOPICS, request.throttle_ms
     )
     request.answer_parts(parts)
 
