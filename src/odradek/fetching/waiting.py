@@ -55,6 +55,13 @@ class Wait:
         assert self._timer is not None
         self._timer.cancel()
         self._timer = None
+        self._woken = (
+            _nothing  # it refers to the request, and that to this: a cycle, left to the garbage collector
+        )
         watches, self._watches = self._watches, []
         for source, watch in watches:
             source.forget_waiter(watch)
+
+
+def _nothing(position: int, error: ErrorCode) -> None:
+    """Nobody waits any more."""

@@ -203,8 +203,9 @@ class FollowerFetch:
         """End the wait: nothing wakes this fetch any more."""
         if self._known.waiting is self:
             self._known.waiting = None
-        if not self._session.id:
+        if not self._session.id:  # which is over, too
             self._known.end()
+            self._session.keeper = None
 
     # --- responding ---
 
