@@ -282,6 +282,22 @@ def test_an_idle_replica_is_not_taken_for_one_that_lags(tmp_path: Path, looks: l
     run(tmp_path, 3, scenario)
 
 
+def test_a_new_high_watermark_does_not_make_it_lag(tmp_path: Path, looks: list[int]) -> None:
+    """Another replica was behind, and nothing was written meanwhile: this one had everything until the next write."""
+
+    async def scenario(following: Following) -> None:
+        await settled(following, looks)
+        leader = following.leader()
+        leader.progress[REPLICA].last_caught_up_ms = -100_000
+        await following.fetch()
+        leader._high_watermark_waiters.wake()
+        await following.produce(0)
+        now_ms = following.broker.broker.services.node.host.steady_ms()
+        assert leader.lagging_replicas(now_ms, max_lag_ms=30_000) == frozenset()
+
+    run(tmp_path, 3, scenario)
+
+
 def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, looks: list[int]) -> None:
     async def scenario(following: Following) -> None:
         await settled(following, looks)

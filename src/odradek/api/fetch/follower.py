@@ -181,8 +181,9 @@ class FollowerFetch:
 
     def _watch_due(self, wanted: Wanted, leader: Leader) -> None:
         """Not what a quota holds back: that does not depend on what is appended."""
-        if leader.log.end_offset == wanted.asked.fetch_offset or self._answers[wanted].length:
-            self._known.watch(wanted, leader)
+        has_all = leader.log.end_offset == wanted.asked.fetch_offset
+        if has_all or self._answers[wanted].length:
+            self._known.watch(wanted, leader, has_all)
 
     def woken(self, error: ErrorCode) -> None:
         due = self._look_again()

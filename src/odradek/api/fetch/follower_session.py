@@ -59,10 +59,11 @@ class Clock(Protocol):
 class Watch:
     """The callbacks for one partition that has not changed."""
 
-    __slots__ = ("leader", "moved", "spoken")
+    __slots__ = ("has_all", "leader", "moved", "spoken")
 
     def __init__(self, leader: Leader, moved: Waiter, spoken: Waiter) -> None:
         self.leader = leader
+        self.has_all = True  # the replica asked for the end of the log when the leader was last watched
         self.moved = moved  # there is more to read, the ISR has changed, or the epoch has ended
         self.spoken = spoken  # the high watermark has moved: the next response says so
 
@@ -82,6 +83,7 @@ class FollowerSession:
         self._due: dict[Wanted, None] = dict.fromkeys(session.partitions.values())
         self._fetched_ms = now_ms
         self._looked_at_all_ms = now_ms
+        self._is_over = False  # then nothing is watched any more
         self.waiting: Waiting | None = None
         self._timer: Timer | None = None  # for whichever fetch waits when it fires
         self._timer_ms = 0  # when that is
@@ -105,6 +107,7 @@ class FollowerSession:
         """The session is over. A fetch that waits in it gets its response when its time is up."""
         for wanted in list(self._watches):
             self._unwatch(wanted)
+        self._is_over = True
         self._due.clear()
         if self.waiting is None:
             self._cancel_timer()
@@ -160,18 +163,21 @@ class FollowerSession:
         ):
             self._due[wanted] = None
         else:
-            self.watch(wanted, leader)
+            self.watch(wanted, leader, has_all=True)
 
     def is_due(self, wanted: Wanted) -> bool:
         return wanted in self._due
 
-    def watch(self, wanted: Wanted, leader: Leader) -> None:
+    def watch(self, wanted: Wanted, leader: Leader, has_all: bool) -> None:
         """Have a leader that is not closed call back."""
         watch = self._watches.get(wanted)
         if watch is None or watch.leader is not leader:
+            if self._is_over:
+                return
             self._unwatch(wanted)
             watch = Watch(leader, partial(self._moved, wanted), partial(self._spoken, wanted))
             self._watches[wanted] = watch
+        watch.has_all = has_all
         leader.watch(watch.moved, watch.spoken)
 
     def _unwatch(self, wanted: Wanted) -> None:
@@ -182,9 +188,10 @@ class FollowerSession:
     # --- callbacks of the leaders ---
 
     def _moved(self, wanted: Wanted, error: ErrorCode) -> None:
-        if wanted not in self._due:  # so nothing had changed since it was looked at
-            self._watches[wanted].leader.was_caught_up(self.replica_id, self._fetched_ms)
-            self._due[wanted] = None
+        watch = self._watches[wanted]
+        if watch.has_all:
+            watch.leader.was_caught_up(self.replica_id, self._fetched_ms)
+        self._due[wanted] = None
         if self.waiting is not None:
             self.waiting.woken(error)
 
