@@ -463,13 +463,15 @@ class LogStore:
         self.needs_checkpoint = False
 
     def miss_nothing(self, log: Log) -> None:
-        """Forget at once that a log had lost records: it is in sync again. A broker that is killed before the file says so
-        comes back with a log that counts as damaged, and may be the only one that can lead."""
+        """Forget at once that a log had lost records: it is in sync again. A broker that is killed before the file
+        says so comes back with a log that counts as damaged, and it may be the only one that could lead."""
         log.missing_until = 0
         try:
             self._write_missing_records()
         except OSError as error:
-            logger.warning("cannot write that %s is whole again, trying again: %s", log.topic_partition, error)
+            logger.warning(
+                "cannot write that %s is whole again, trying again: %s", log.topic_partition, error
+            )
             self.needs_checkpoint = True
 
     def _write_missing_records(self) -> None:
