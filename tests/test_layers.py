@@ -30,6 +30,7 @@ LAYERS = {
     "config": 4,
     "raft": 4,
     "spark": 4,
+    "admin": 5,
     "pipeline": 5,
     "metadata": 5,
     "net": 5,
@@ -144,6 +145,7 @@ def test_client_side_knows_no_broker() -> None:
         "records",
         "config",
         "client",
+        "admin",
         "spark",
         "pipeline",
         "cli",
@@ -152,7 +154,7 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("cli", "client", "pipeline", "spark", "testing")
+            name not in ("admin", "cli", "client", "pipeline", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -1,48 +1,27 @@
-"""Carries out a plan: throttles, begins the moves, shows their progress, waits, elects leaders, removes the throttles.
+"""Carries out a plan: throttles, begins the moves, tells their progress, waits, elects leaders, removes the throttles.
 
-The cluster does the work, and goes on with it if the command is interrupted: `odradek topic reassign --status` looks at
-it, the same command with `--cancel` ends it. A throttle that an interruption left behind is removed by `--status`, once
+The cluster does the work, and goes on with it if whoever waits is interrupted: `reassignment_requests.list_all` looks
+at it, `alter` with None ends it. A throttle that an interruption left behind is removed by `remove_throttles`, once
 nothing is moving.
 """
 
-import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 
-from odradek.cli import throttle
-from odradek.cli.access import Access
-from odradek.cli.cluster_layout import ClusterState, look_at
-from odradek.cli.failures import CommandError
-from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted, note, readable_size
-from odradek.cli.reassignment_plan import Move
-from odradek.cli.reassignment_requests import Election, Reassignment, alter, elect, list_all
+from odradek.admin import throttle
+from odradek.admin.access import Access
+from odradek.admin.failures import AdminError
+from odradek.admin.layout import ClusterState, look_at
+from odradek.admin.places import Place
+from odradek.admin.reassignment_plan import Move
+from odradek.admin.reassignment_requests import Election, Reassignment, alter, elect, list_all
+from odradek.admin.watching import SILENT, Watcher
 from odradek.errors import ErrorCode
+from odradek.wording import counted, readable_size
 
 LOOK_AGAIN_S = 0.5
 FIRST_LOOK_S = 0.05
-BAR_WIDTH = 30
-CLEAR_LINE = "\r\x1b[K"
 NAMES_SHOWN = 5
-
-
-class Bar:
-    """A line that shows how much is done, at a terminal only."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-
-    def show(self, done: float, text: str) -> None:
-        if self._is_shown:
-            full = round(BAR_WIDTH * min(max(done, 0.0), 1.0))
-            sys.stderr.write(f"{CLEAR_LINE}[{'#' * full}{'.' * (BAR_WIDTH - full)}] {text}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._is_shown:
-            sys.stderr.write(CLEAR_LINE)
-            sys.stderr.flush()
 
 
 def begin(cluster: Access, moves: Sequence[Move], bytes_per_second: int | None = None) -> None:
@@ -54,55 +33,50 @@ def begin(cluster: Access, moves: Sequence[Move], bytes_per_second: int | None =
         begun = [move for move in moves if move.place not in refused]
         if bytes_per_second is not None and not begun:
             throttle.apply(cluster, throttle.without(throttle.throttle(moves, bytes_per_second)))
-        raise CommandError(
+        raise AdminError(
             f"{counted(len(refused), 'partition')} cannot be moved: {shortened(refused)}"
             + (f"; {counted(len(begun), 'other')} began to move" if begun else "")
         )
 
 
-def carry_out(cluster: Access, moves: Sequence[Move], bytes_per_second: int | None = None) -> None:
+def carry_out(
+    cluster: Access, moves: Sequence[Move], bytes_per_second: int | None = None, watcher: Watcher = SILENT
+) -> None:
     """Begin the moves and wait until they are complete, and preferred replicas lead."""
     if not moves:
         return
-    with told_if_interrupted():
+    try:
         begin(cluster, moves, bytes_per_second)
-        wait(cluster, [move.place for move in moves])
+        wait(cluster, [move.place for move in moves], watcher)
         if bytes_per_second is not None:
             throttle.apply(cluster, throttle.without(throttle.throttle(moves, bytes_per_second)))
-    check_outcome(look_at(cluster), moves)
-    prefer_first(cluster, [move.place for move in moves])
-
-
-@contextmanager
-def told_if_interrupted() -> Iterator[None]:
-    try:
-        yield
     except KeyboardInterrupt:
-        note("")
-        note(
-            "The cluster goes on moving partitions: 'odradek topic reassign --status' shows them, "
+        watcher.note(
+            "\nThe cluster goes on moving partitions: 'odradek topic reassign --status' shows them, "
             "'odradek topic reassign --cancel --all' ends it."
         )
         raise
+    check_outcome(look_at(cluster), moves)
+    prefer_first(cluster, [move.place for move in moves], watcher)
 
 
-def wait(cluster: Access, places: Collection[Place]) -> None:
+def wait(cluster: Access, places: Collection[Place], watcher: Watcher = SILENT) -> None:
     """Until none of these partitions is moving."""
-    bar, total, pause_s = Bar(), len(places), FIRST_LOOK_S
+    total, pause_s = len(places), FIRST_LOOK_S
     bytes_at_first: int | None = None
     try:
         while moving := {place: one for place, one in list_all(cluster).items() if place in places}:
             left = bytes_left(look_at(cluster, with_logs=True), moving)
             bytes_at_first = max(left, bytes_at_first or 0, 1)
             share = (total - len(moving)) / total
-            bar.show(
+            watcher.progress(
                 max(share, 1 - left / bytes_at_first) if left else share,
                 f"{total - len(moving)} of {counted(total, 'partition')}, {readable_size(left)} left",
             )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_AGAIN_S)
     finally:
-        bar.clear()
+        watcher.clear()
 
 
 def bytes_left(state: ClusterState, moving: Mapping[Place, Reassignment]) -> int:
@@ -123,13 +97,13 @@ def check_outcome(state: ClusterState, moves: Sequence[Move]) -> None:
         if move.place in state.partitions and set(state.partitions[move.place].replicas) != set(move.after)
     }
     if wrong:
-        raise CommandError(
+        raise AdminError(
             f"{counted(len(wrong), 'partition')} did not end up as planned, because somebody cancelled or changed "
             f"the move: {shortened(wrong)}"
         )
 
 
-def prefer_first(cluster: Access, places: Collection[Place] | None) -> int:
+def prefer_first(cluster: Access, places: Collection[Place] | None, watcher: Watcher = SILENT) -> int:
     """Let the first replica of each partition lead, where it can; None: of all. Returns how many leaders changed."""
     outcomes = elect(cluster, Election.PREFERRED, places)
     unavailable = [
@@ -138,7 +112,7 @@ def prefer_first(cluster: Access, places: Collection[Place] | None) -> int:
         if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
     ]
     if unavailable:
-        note(
+        watcher.note(
             f"{counted(len(unavailable), 'partition')} still have another leader than the preferred one: "
             "'odradek topic elect-leaders' tries again"
         )
@@ -147,6 +121,15 @@ def prefer_first(cluster: Access, places: Collection[Place] | None) -> int:
 
 def shortened(reasons: Mapping[Place, str]) -> str:
     """Some of them, in one line."""
-    shown = [f"{place.topic}-{place.partition}: {reason}" for place, reason in sorted(reasons.items())]
+    shown = [f"{place}: {reason}" for place, reason in sorted(reasons.items())]
     more = f"; and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""
     return "; ".join(shown[:NAMES_SHOWN]) + more
+
+
+def remove_throttles(cluster: Access) -> bool:
+    """Remove those that are left behind, if nothing is moving any more; True if there were any."""
+    if list_all(cluster):
+        return False
+    found = throttle.find_throttles(cluster, look_at(cluster))
+    throttle.apply(cluster, throttle.without(found))
+    return bool(found)

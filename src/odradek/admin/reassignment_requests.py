@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from odradek.cli.access import Access
-from odradek.cli.cluster_layout import ask_any
-from odradek.cli.failures import CommandError
-from odradek.cli.group_offsets import Place
-from odradek.cli.reassignment_plan import Replicas
+from odradek.admin.access import Access
+from odradek.admin.failures import check, words
+from odradek.admin.places import Place
+from odradek.admin.reassignment_plan import Replicas
+from odradek.admin.requests import ask_any
 from odradek.errors import ErrorCode
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -59,8 +59,7 @@ def alter(cluster: Access, targets: Mapping[Place, Replicas | None]) -> dict[Pla
         ]
         request = AlterPartitionReassignmentsRequest(TIMEOUT_MS, topics=topics)
         answer = ask_any(cluster, request, AlterPartitionReassignmentsResponse)
-        if answer.error_code:
-            raise CommandError(answer.error_message or words(answer.error_code))
+        check(answer.error_code, answer.error_message)
         refused |= {
             Place(topic.name, one.partition_index): one.error_message or words(one.error_code)
             for topic in answer.responses
@@ -74,8 +73,7 @@ def list_all(cluster: Access) -> dict[Place, Reassignment]:
     """The moves that are under way."""
     request = ListPartitionReassignmentsRequest(TIMEOUT_MS, None)
     answer = ask_any(cluster, request, ListPartitionReassignmentsResponse)
-    if answer.error_code:
-        raise CommandError(answer.error_message or words(answer.error_code))
+    check(answer.error_code, answer.error_message)
     found = [
         Reassignment(
             Place(topic.name, one.partition_index),
@@ -104,18 +102,13 @@ def elect(cluster: Access, election: Election, places: Collection[Place] | None)
         )
         request = ElectLeadersRequest(election, topics, TIMEOUT_MS)
         answer = ask_any(cluster, request, ElectLeadersResponse)
-        if answer.error_code:
-            raise CommandError(words(answer.error_code))
+        check(answer.error_code)
         outcomes |= {
             Place(topic.topic, one.partition_id): ErrorCode(one.error_code)
             for topic in answer.replica_election_results
             for one in topic.partition_result
         }
     return dict(sorted(outcomes.items()))
-
-
-def words(code: int) -> str:
-    return ErrorCode(code).name.lower().replace("_", " ")
 
 
 def _list(replicas: Replicas | None) -> list[int] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from odradek.cli.failures import CommandError
+from odradek.admin.failures import AdminError
 
 
 def guess_topic_setting(refusal: str, keys: Iterable[str]) -> str:
@@ -24,11 +24,11 @@ def guess(refusal: str, keys: Iterable[str], known: Iterable[str]) -> str:
 
 
 def check_deleted(subject: str, keys: Iterable[str], known: Iterable[str]) -> None:
-    """Raise CommandError for a setting that cannot be reset, because there is none of this name. The cluster would
+    """Raise AdminError for a setting that cannot be reset, because there is none of this name. The cluster would
     accept it, as Kafka does."""
     from odradek.config.unsupported import unknown
 
     known = list(known)
     for key in keys:
         if key not in known:
-            raise CommandError(f"{subject}: {unknown(key, known)}")
+            raise AdminError(f"{subject}: {unknown(key, known)}")

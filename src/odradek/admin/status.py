@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.cli.access import Access
-from odradek.cli.config import RESOURCE_CODES, Kind
-from odradek.cli.failures import CommandError
-from odradek.cli.output import counted, readable_size
-from odradek.cli.own_client import Address, ask, broker_addresses, describe_configs
-from odradek.cli.tolerance import Copies, Tolerance, tolerance
+from odradek.admin.access import Access, Address
+from odradek.admin.failures import AdminError
+from odradek.admin.metadata import broker_addresses
+from odradek.admin.requests import ask
+from odradek.admin.resources import RESOURCE_CODES, Kind
+from odradek.admin.settings import describe_configs
+from odradek.admin.tolerance import Copies, Tolerance, tolerance
 from odradek.errors import ErrorCode
 from odradek.model import METADATA_TOPIC
 from odradek.wire.messages.describe_cluster import (
@@ -38,6 +39,7 @@ from odradek.wire.messages.describe_quorum import (
     TopicDataInRequest,
 )
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.wording import counted, readable_size
 
 NO_LEADER = -1
 MIN_IN_SYNC = "min.insync.replicas"
@@ -220,9 +222,9 @@ def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
         try:
             request = DescribeClusterRequest(include_fenced_brokers=True)
             return address, ask(cluster, address, request, DescribeClusterResponse)
-        except CommandError as error:
+        except AdminError as error:
             reasons.append(str(error))
-    raise CommandError("; ".join(reasons) or "the cluster names no broker")
+    raise AdminError("; ".join(reasons) or "the cluster names no broker")
 
 
 def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
@@ -230,7 +232,7 @@ def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
     try:
         address = Address(broker.host, broker.port)
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
-    except CommandError:
+    except AdminError:
         return UNKNOWN_DISKS
     return disks_in(answer.results)
 
@@ -267,7 +269,7 @@ def fewest_in_sync_known(
     may not look at it. Then False: not all are known."""
     try:
         return fewest_in_sync(cluster, address, partitions), True
-    except CommandError:
+    except AdminError:
         return fewest_in_sync(cluster, address, lacking), False
 
 
@@ -298,7 +300,7 @@ def find_quorum(cluster: Access, address: Address) -> tuple[QuorumStatus | None,
     request = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
     try:
         answer = ask(cluster, address, request, DescribeQuorumResponse)
-    except CommandError as error:
+    except AdminError as error:
         return None, "" if ErrorCode.UNSUPPORTED_VERSION.name in str(error) else str(error)
     if answer.error_code:
         return None, answer.error_message or ErrorCode(answer.error_code).name

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.cli.access import Access
-from odradek.cli.cluster_layout import ask_any
-from odradek.cli.failures import CommandError
-from odradek.cli.own_client import Address, ask
-from odradek.cli.quorum import CHANGE_TIMEOUT_MS, CONTROLLERS, DESCRIBE
-from odradek.cli.reassignment_requests import words
+from odradek.admin.access import Access, Address
+from odradek.admin.failures import AdminError, check
+from odradek.admin.quorum import CHANGE_TIMEOUT_MS, CONTROLLERS, DESCRIBE
+from odradek.admin.requests import ask, ask_any
 from odradek.errors import ErrorCode
 from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -109,7 +107,7 @@ def _controllers(cluster: Access, voters: Sequence[Address]) -> dict[int, Addres
         try:
             request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
             answer = ask(cluster, address, request, DescribeClusterResponse, least_version=1)
-        except CommandError:
+        except AdminError:
             continue
         if not answer.error_code:
             return {one.broker_id: Address(one.host, one.port) for one in answer.brokers}
@@ -150,5 +148,4 @@ def _change(
 
 
 def _check(code: int, message: str | None) -> None:
-    if code:
-        raise CommandError(f"the metadata quorum: {message or words(code)}")
+    check(code, message, "the metadata quorum")

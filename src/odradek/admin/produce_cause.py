@@ -8,9 +8,9 @@ for records, are enough replicas in sync, did a quota hold us back?
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from odradek.cli.access import Access, addresses_of
-from odradek.cli.failures import CommandError
-from odradek.cli.output import counted, joined, readable_size
+from odradek.admin.access import Access
+from odradek.admin.failures import AdminError
+from odradek.wording import counted, joined, readable_size
 
 UNKNOWN_PARTITION = -1  # the message was not assigned to one
 PARTITIONS_SHOWN = 3
@@ -62,7 +62,7 @@ def find_cause(
         leaders = {one.leader for one in found if one.leader is not None}
         states = {broker: _ask_leader(cluster, broker, heard) for broker in sorted(leaders)}
         fewest = _fewest_in_sync(cluster, topic) if acks_all else 1
-    except CommandError as error:
+    except AdminError as error:
         return heard or str(error)
     return next(causes(topic, found, states, fewest, throttling), heard)
 
@@ -125,7 +125,7 @@ def listed(topic: str, partitions: list[Copies]) -> str:
 
 
 def _partitions(cluster: Access, topic: str, partition: int) -> list[Copies]:
-    from odradek.cli.cluster_layout import look_at
+    from odradek.admin.layout import look_at
 
     return [
         Copies(place.partition, one.leader if one.leader >= 0 else None, list(one.replicas), list(one.isr))
@@ -135,8 +135,9 @@ def _partitions(cluster: Access, topic: str, partition: int) -> list[Copies]:
 
 
 def _ask_leader(cluster: Access, broker: int, heard: str | None) -> Leader:
-    from odradek.cli.cluster_status import disks_in
-    from odradek.cli.own_client import ask, broker_addresses
+    from odradek.admin.metadata import broker_addresses
+    from odradek.admin.requests import ask
+    from odradek.admin.status import disks_in
     from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
     try:
@@ -144,15 +145,13 @@ def _ask_leader(cluster: Access, broker: int, heard: str | None) -> Leader:
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
     except KeyError:
         return Leader("the cluster does not say where it is")
-    except CommandError as error:
+    except AdminError as error:
         return Leader(heard or str(error))
     disks = disks_in(answer.results)
     return Leader(None, disks.is_full, disks.free_bytes)
 
 
 def _fewest_in_sync(cluster: Access, topic: str) -> int:
-    from odradek.cli.cluster_status import fewest_in_sync_of
-    from odradek.cli.own_client import Address
+    from odradek.admin.status import fewest_in_sync_of
 
-    address = Address(*addresses_of(cluster.bootstrap)[0])
-    return fewest_in_sync_of(cluster, address, [topic]).get(topic, 1)
+    return fewest_in_sync_of(cluster, cluster.servers()[0], [topic]).get(topic, 1)

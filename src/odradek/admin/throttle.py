@@ -10,13 +10,13 @@ are removed: a topic's other replicas would be slow for good.
 
 from collections.abc import Iterable, Mapping
 
-from odradek.cli.access import Access
-from odradek.cli.cluster_layout import ClusterState, ask_any
-from odradek.cli.config import RESOURCE_CODES, Kind
-from odradek.cli.failures import CommandError
-from odradek.cli.own_client import DELETE_CONFIG, SET_CONFIG, describe_configs
-from odradek.cli.reassignment_plan import Move
-from odradek.cli.reassignment_requests import words
+from odradek.admin.access import Access
+from odradek.admin.failures import check
+from odradek.admin.layout import ClusterState
+from odradek.admin.reassignment_plan import Move
+from odradek.admin.requests import ask_any
+from odradek.admin.resources import RESOURCE_CODES, Kind
+from odradek.admin.settings import DELETE_CONFIG, SET_CONFIG, describe_configs
 from odradek.config.definition import ConfigSource
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -89,5 +89,4 @@ def apply(cluster: Access, settings: Settings) -> None:
         return
     answer = ask_any(cluster, IncrementalAlterConfigsRequest(resources), IncrementalAlterConfigsResponse)
     for one in answer.responses:
-        if one.error_code:
-            raise CommandError(f"{one.resource_name}: {one.error_message or words(one.error_code)}")
+        check(one.error_code, one.error_message, one.resource_name)

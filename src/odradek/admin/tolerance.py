@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from odradek.cli.output import counted
+from odradek.wording import counted
 
 TOPICS_SHOWN = 3
 NEEDED = re.compile(r", \d+ needed")

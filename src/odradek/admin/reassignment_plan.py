@@ -18,8 +18,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted
+from odradek.admin.places import Place
+from odradek.wording import counted
 
 Replicas = tuple[int, ...]
 

@@ -5,13 +5,12 @@ DescribeLogDirs. Commands that move partitions begin here.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek.cli.access import Access, addresses_of
-from odradek.cli.failures import CommandError
-from odradek.cli.group_offsets import Place
-from odradek.cli.own_client import Address, Answer, ask
-from odradek.cli.reassignment_plan import Layout, Move, Replicas
-from odradek.cli.tolerance import Copies
-from odradek.wire.codec import Message
+from odradek.admin.access import Access, Address
+from odradek.admin.failures import AdminError
+from odradek.admin.places import Place
+from odradek.admin.reassignment_plan import Layout, Move, Replicas
+from odradek.admin.requests import ask, ask_any
+from odradek.admin.tolerance import Copies
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from odradek.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -69,17 +68,6 @@ class ClusterState:
         return max((one.sizes.get(place, 0) for one in self.brokers.values()), default=0)
 
 
-def ask_any(cluster: Access, request: Message, answer_type: type[Answer]) -> Answer:
-    """The response of the first server that gives one; brokers pass on to the controller what it must decide."""
-    reasons = []
-    for host, port in addresses_of(cluster.bootstrap):
-        try:
-            return ask(cluster, Address(host, port), request, answer_type)
-        except CommandError as error:
-            reasons.append(str(error))
-    raise CommandError("; ".join(reasons))
-
-
 def look_at(cluster: Access, *, with_logs: bool = False) -> ClusterState:
     """The cluster as it is now; `with_logs`: ask every broker for its logs, too."""
     described = ask_any(cluster, DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)
@@ -101,7 +89,7 @@ def look_at(cluster: Access, *, with_logs: bool = False) -> ClusterState:
 
 def fewest_in_sync(cluster: Access, state: ClusterState, topics: Iterable[str]) -> dict[str, int]:
     """min.insync.replicas of these topics."""
-    from odradek.cli.cluster_status import fewest_in_sync_of
+    from odradek.admin.status import fewest_in_sync_of
 
     return fewest_in_sync_of(cluster, state.brokers[state.active[0]].address, topics)
 
@@ -121,7 +109,7 @@ def _with_logs(cluster: Access, broker: BrokerState) -> BrokerState:
         directories = ask(
             cluster, broker.address, DescribeLogDirsRequest(None), DescribeLogDirsResponse
         ).results
-    except CommandError:  # it may just have died; what it has is unknown then
+    except AdminError:  # it may just have died; what it has is unknown then
         return broker
     return BrokerState(
         broker.id,
