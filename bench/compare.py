@@ -109,8 +109,8 @@ def starts(version: Version) -> Numbers:
 
 
 def requests(version: Version, scale: float) -> Numbers:
-    version.start()
     try:
+        version.start()
         workloads.one_message(version, WARM_UP_SCALE * scale)
         cpu = request_cpu_us(workloads.one_message(version, scale))
         p50 = workloads.latency(version, scale)["p50_us"]
@@ -124,8 +124,8 @@ def requests(version: Version, scale: float) -> Numbers:
 
 def replicated(version: ClusterVersion, scale: float) -> Numbers:
     version.prepare()
-    version.start()
     try:
+        version.start()
         workloads.one_message(version, WARM_UP_SCALE * scale, replication=3)
         one_message = workloads.one_message(version, scale, replication=3)
         return {
