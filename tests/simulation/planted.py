@@ -159,7 +159,7 @@ SIMULATED = [
                 "coordinators.runner",
                 "        self._journal.commit(last_offset, self._committed)",
                 "        self._journal.commit(last_offset, lambda error: None)\n"
-                "        self._send(self._shard.committed(last_offset + 1))",
+                "        self._carry_out(self._shard.committed(last_offset + 1))",
             )
         ],
         seed=8,

@@ -20,10 +20,10 @@ PLANTED = [
         0,
         (
             Mutation(
-                "coordinators.transactions.coordinator",
-                "        return Decision([_record(prepared)], [*answers, (self._outbox, _markers_of(prepared))])\n",
-                """        self._outbox.answer(_markers_of(prepared))
-        return Decision([_record(prepared)], list(answers))
+                "coordinators.runtime",
+                "            return Ready(batch, decision.notes)\n",
+                """            effects, decision.effects = decision.effects, ()
+            return Ready(batch, decision.notes, effects=effects)
 """,
             ),
         ),

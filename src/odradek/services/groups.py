@@ -16,7 +16,6 @@ from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.replication.leader import Leader
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
 from odradek.serving.services import Services
@@ -32,7 +31,7 @@ class Groups(Shards[GroupCoordinator]):
         self._settings = group_settings(services.node.config)
         self._open_shards()
 
-    def _new_coordinator(self, leader: Leader | None) -> GroupCoordinator:
+    def _new_coordinator(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(self._settings, self._services.node.rng)
         plug_in(coordinator, self._topics)
         return coordinator
@@ -56,7 +55,7 @@ class Groups(Shards[GroupCoordinator]):
             Marker(is_abort=not end.is_commit, coordinator_epoch=end.coordinator_epoch),
             end.transaction_version,
         )
-        shard.runner.handle(event, NO_VERSION, self.caller, MarkerOnItsWay(done))
+        shard.runner.handle(event, NO_VERSION, self.caller, done)
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
         """The broker may have stopped after a topic was deleted, and perhaps created again, but before its offsets were
@@ -80,16 +79,6 @@ class Groups(Shards[GroupCoordinator]):
                     "%s: cannot remove the offsets of deleted topics: this is a bug",
                     shard.replica.topic_partition,
                 )
-
-
-class MarkerOnItsWay:
-    """What a shard knows the end of a transaction by."""
-
-    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
-        self._done = done
-
-    def answer(self, code: ErrorCode) -> None:
-        self._done(code)
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
