@@ -44,6 +44,8 @@ class Balances:
     """Requests are tuples: ("set", name, amount), the same with a producer, ("end", producer, marker), ("get", name),
     ("effect", amount, effect…), ("ask for", effect), ("wait", ms), ("raise",), ("raise later", ms)."""
 
+    noun = "account"
+
     def __init__(self) -> None:
         self.timers = Timers()
         self.amounts: dict[str, int] = {}
@@ -102,8 +104,8 @@ class Balances:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("audit", now_ms + 60_000, lambda now_ms: None)
 
-    def summary(self) -> str:
-        return f"{len(self.amounts)} accounts" if self.amounts else ""
+    def __len__(self) -> int:
+        return len(self.amounts)
 
 
 class Bank:

@@ -129,15 +129,17 @@ class Runner(Generic[AnyCoordinator]):
         self._tick()
 
     def _log_loaded(self, now_ms: int) -> None:
-        summary = self.coordinator.summary()
         log.log(
-            logging.INFO if summary else logging.DEBUG,
+            logging.INFO if len(self.coordinator) else logging.DEBUG,
             "loaded %s from %s in %s (%s)",
-            summary or "nothing",
+            self._summary() if len(self.coordinator) else "nothing",
             self._journal.name,
             duration((now_ms - self._loading_since_ms) / 1000),
             count_of(self._records_loaded, "record"),
         )
+
+    def _summary(self) -> str:
+        return count_of(len(self.coordinator), self.coordinator.noun)
 
     def _load_again(self, error: Exception) -> None:
         """From the beginning, into a new state: the old one may be incomplete."""
@@ -180,8 +182,8 @@ class Runner(Generic[AnyCoordinator]):
 
     def resign(self, reason: str = "its partition is gone", level: int = logging.INFO) -> None:
         """The partition is gone, or the broker stops: refuse every open request, and all later ones."""
-        if self.is_active and (summary := self.coordinator.summary()):
-            log.log(level, "unloaded %s of %s: %s", summary, self._journal.name, reason)
+        if self.is_active and len(self.coordinator):
+            log.log(level, "unloaded %s of %s: %s", self._summary(), self._journal.name, reason)
         for timer in (self._timer, self._loading):
             if timer is not None:
                 timer.cancel()

@@ -187,6 +187,7 @@ class Coordinator(Protocol):
     """The state machine that a shard runs."""
 
     timers: Timers
+    noun: str  # for what a key names, in the log
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         """Decide. May leave the token without a response: a later decision must give it.
@@ -213,8 +214,8 @@ class Coordinator(Protocol):
     def loaded(self, now_ms: int) -> None:
         """The whole log has been replayed: set the timers that its state asks for."""
 
-    def summary(self) -> str:
-        """Its contents, for the log: empty if there are none."""
+    def __len__(self) -> int:
+        """The number of keys (groups, transactional ids) that it knows."""
 
 
 class ShardState(enum.Enum):

@@ -10,7 +10,6 @@ the next client that asks tries again, and a partition whose log cannot be opene
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -26,7 +25,7 @@ from odradek.metadata.image import NO_LEADER
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from odradek.services.creation import InternalTopic, create_internal_topic
-from odradek.serving.coordination import Amend, as_it_is
+from odradek.serving.coordination import Amend, Coordinators, as_it_is
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -45,7 +44,7 @@ class RunningShard(NamedTuple, Generic[AnyCoordinator]):
     runner: Runner[AnyCoordinator]
 
 
-class Shards(Generic[AnyCoordinator]):
+class Shards(Coordinators, Generic[AnyCoordinator]):
     """`noun` is what a key names, as log lines call it."""
 
     def __init__(self, services: Services, topic: InternalTopic, noun: str) -> None:
@@ -86,8 +85,10 @@ class Shards(Generic[AnyCoordinator]):
         """Of the internal topic: where the shard of this key is."""
         return partition_of(key, self._partition_count)
 
-    def _coordinators(self) -> Iterator[AnyCoordinator]:
-        return (shard.runner.coordinator for shard in self._shards.values())
+    @property
+    def key_count(self) -> int:
+        """The number of keys (groups, transactional ids) that this broker coordinates."""
+        return sum(len(shard.runner.coordinator) for shard in self._shards.values())
 
     async def find(self, key: str) -> int:
         """The broker that coordinates this. Creates the internal topic if it does not exist yet."""

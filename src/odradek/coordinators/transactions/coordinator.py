@@ -52,7 +52,7 @@ from odradek.wire.messages.describe_transactions import (
 from odradek.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.list_transactions import ListTransactionsRequest
-from odradek.wording import count_of, duration
+from odradek.wording import duration
 
 END_RAISES_EPOCH_SINCE = 5  # EndTxn
 EXPIRED_AT_ONCE = 1_000  # ids in one batch of tombstones
@@ -87,6 +87,8 @@ class TransactionCoordinator:
     """A `runtime.Coordinator` for one partition of `__transaction_state`.
 
     `version` is the finalized level of transaction.version."""
+
+    noun = "transactional id"
 
     def __init__(self, settings: TransactionSettings, version: Callable[[], int]) -> None:
         self.settings = settings
@@ -135,8 +137,8 @@ class TransactionCoordinator:
         self.timers.schedule("markers", now_ms, self._write_markers_again)
         self._schedule_expiry(now_ms)
 
-    def summary(self) -> str:
-        return count_of(len(self.transactions), "transactional id") if self.transactions else ""
+    def __len__(self) -> int:
+        return len(self.transactions)
 
     # --- InitProducerId ---
 
