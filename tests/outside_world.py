@@ -66,7 +66,7 @@ NAMES = {
     *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.CancelledError", "asyncio.Event"),
     "asyncio.Future",
     *("asyncio.Handle", "asyncio.Lock", "asyncio.Task", "asyncio.TimerHandle", "asyncio.gather"),
-    *("asyncio.get_running_loop", "asyncio.shield", "asyncio.sleep", "asyncio.timeout"),
+    *("asyncio.get_running_loop", "asyncio.shield", "asyncio.sleep", "asyncio.timeout", "asyncio.Timeout"),
     *("logging.DEBUG", "logging.ERROR", "logging.Filter", "logging.INFO", "logging.LogRecord"),
     *("logging.Logger", "logging.WARNING"),
     "logging.getLogger",
@@ -91,14 +91,15 @@ BUILTINS = {"__import__", "breakpoint", "eval", "exec", "globals", "hash", "id",
 ALLOWED = {
     "host/real.py": {"asyncio", "concurrent", "os", "run_in_executor", "socket", "sys", "time"},
     "host/simulated.py": {"gc"},
-    "net/output.py": {"os", "socket"},
+    "net/output.py": {"os"},
     "net/pages.py": {
         *("asyncio.AbstractServer", "asyncio.BaseTransport", "asyncio.Protocol", "asyncio.Transport"),
         "create_server",
     },
-    "net/plaintext.py": {"add_reader", "add_writer", "socket"},
+    "net/plaintext.py": {"os", "socket"},
     "net/server.py": {"add_reader", "create_server", "getaddrinfo", "socket"},
     "net/sockets.py": {"getaddrinfo", "sock_connect", "socket"},
+    "net/stream.py": {"add_reader", "add_writer", "socket"},
     "storage/disk/files.py": {"ctypes", "fcntl", "os", "shutil", "unlink"},
     "storage/disk/shortage.py": {"os"},  # descriptors that real files are given in need
     "api/metadata.py": {"hash"},  # of an id, for a cache

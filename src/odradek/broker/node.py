@@ -34,7 +34,8 @@ from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import Caller
 from odradek.net.deadlines import Deadlines
-from odradek.net.network import Network
+from odradek.net.network import Dialer, Network
+from odradek.net.security import Security
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
@@ -109,6 +110,8 @@ class Node:
         self.data_dir = config.log_dirs[0]
         self._host = host
         self._network = network
+        self._to_brokers = Dialer(network, Security(config.inter_broker_protocol))
+        self._to_controllers = Dialer(network, Security(config.controller_protocol))
         self._rng = rng
         self._files = files
         self._authorizer = authorizer or AllowAll()
@@ -151,7 +154,7 @@ class Node:
             self.config,
             self._rng,
             self._host,
-            self._network,
+            self._to_controllers,
             turns,
             self._listeners(),
             self._failed,
@@ -163,7 +166,7 @@ class Node:
             self.node_id,
             self.metadata,
             self._host,
-            self._network,
+            self._to_controllers,
             self._rng,
             config["broker.rack"],
             registration_settings(config),
@@ -173,7 +176,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             self._host,
-            self._network,
+            self._to_brokers,
             self.metadata,
             config,
             lambda message, version, timeout: self._peers.ask(self.node_id, message, version, timeout),
@@ -215,7 +218,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             host,
-            self._network,
+            self._to_brokers,
             self.metadata,
             fetch_settings(config),
             self._follower_quota,
@@ -247,7 +250,7 @@ class Node:
     def _new_services(self, turns: Turns) -> Services:
         config, host = self.config, self._host
         self._peers = Peers(
-            self.node_id, self._inter_broker_listener, host, self._network, lambda: self.services
+            self.node_id, self._inter_broker_listener, host, self._to_brokers, lambda: self.services
         )
         return Services(
             Cluster(
