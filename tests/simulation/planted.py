@@ -110,7 +110,7 @@ SIMULATED = [
         swapping(
             "coordinators.runner:Runner._append",
             "self._shard.appended(...)",
-            "(self._shard.appended(last_offset), self._send(self._shard.committed(last_offset + 1)))",
+            "(self._shard.appended(last_offset), self._carry_out(self._shard.committed(last_offset + 1)))",
         ),
     ),
     planted(
