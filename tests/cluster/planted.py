@@ -102,7 +102,7 @@ REPLICATION = [
     planted(
         "divergence",
         "the leader does not compare a follower's last epoch with its own log",
-        returning("api.fetch.fetching:Fetching._divergence", "None"),
+        returning("replication.role:Role.divergence", "None"),
     ),
     planted(
         "latest",

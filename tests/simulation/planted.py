@@ -38,7 +38,7 @@ SCRIPTED = [
     scripted(
         19,
         "a parked fetch keeps waiting for its other partitions after its response was sent",
-        without("api.fetch.parked:ParkedFetch.end", "forget_waiter"),
+        without("fetching.waiting:Wait.end", "forget_waiter"),
     ),
     scripted(
         20,
@@ -110,7 +110,7 @@ SIMULATED = [
         swapping(
             "coordinators.runner:Runner._append",
             "self._shard.appended(...)",
-            "(self._shard.appended(last_offset), self._send(self._shard.committed(last_offset + 1)))",
+            "(self._shard.appended(last_offset), self._carry_out(self._shard.committed(last_offset + 1)))",
         ),
     ),
     planted(
@@ -141,7 +141,7 @@ SIMULATED = [
     planted(
         "fetch-answered-twice",
         "a parked fetch gets two responses",
-        without("api.fetch.parked:ParkedFetch.end", "forget_waiter"),
+        without("fetching.waiting:Wait.end", "forget_waiter"),
     ),
     planted(
         "deleted-log-opened-again",

@@ -22,11 +22,8 @@ PLANTED = [
         "early-marker",
         "markers are sent before the decision is committed",
         afterwards(
-            "coordinators.transactions.coordinator:TransactionCoordinator._prepared",
-            "for token, effect in list(result.answers):\n"
-            "    if token is self._outbox:\n"
-            "        token.answer(effect)\n"
-            "        result.answers.remove((token, effect))",
+            "coordinators.runtime:Shard._ready",
+            "if result.batch is not None:\n    result.effects, decision.effects = decision.effects, ()",
         ),
     ),
     planted(
