@@ -5,8 +5,9 @@ import stat
 
 import pytest
 
-from odradek.security.contexts import TlsSettings, server_context
+from odradek.security.contexts import server_context
 from odradek.security.stores import Store
+from odradek.security.tls_settings import TlsSettings
 from tests.security_cluster import PASSWORDS, configured_broker, users
 from tests.support import run_command
 

@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from odradek.security.authority import Issued, load_authority, new_authority
 from odradek.security.ciphers import TLS_1_3
-from odradek.security.contexts import ContextSource, TlsSettings, client_context, server_context
+from odradek.security.contexts import ContextSource, client_context, server_context
 from odradek.security.names import subject_of
 from odradek.security.stores import BadStore, Store, read_store, store_kind
+from odradek.security.tls_settings import TlsSettings
 
 NOW = datetime.now(UTC)
 AUTHORITY = new_authority("authority", NOW)

@@ -1,50 +1,29 @@
 """`odradek user`: the users that log in with SCRAM. It uses Kafka's protocol, so it works with any Kafka.
 
 A password comes from a prompt, a file or the environment, never from the command line, which every user of the machine
-can read. It is salted here: the cluster never sees it.
+can read.
 """
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import click
 
-from odradek.cli.access import Access, addresses_of, on_cluster
+from odradek.admin.access import Access
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
-from odradek.errors import ErrorCode
-from odradek.security.credentials import (
-    BY_CODE,
-    DEFAULT_ITERATIONS,
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    SCRAM_MECHANISMS,
-)
-from odradek.security.decoys import SALT_SIZE, new_salt
-from odradek.security.scram import salt_password
-from odradek.wire.codec import Message
-from odradek.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from odradek.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
+from odradek.security.credentials import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
 
 app = Group(help="Add, list and remove users that log in with a password (SCRAM).")
 
 PASSWORD_VARIABLE = "ODRADEK_USER_PASSWORD"
-
-Answer = TypeVar("Answer", bound=Message)
 
 
 class MechanismName(Enum):
@@ -69,15 +48,6 @@ Iterations = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class UserView:
-    """A line of `list`; its fields are those of the JSON output."""
-
-    user: str
-    mechanism: str
-    iterations: int
-
-
 @app.command()
 @on_cluster
 def add(
@@ -88,18 +58,18 @@ def add(
     iterations: Iterations = DEFAULT_ITERATIONS,
 ) -> None:
     """Add a user, or give it a new password."""
-    scram = SCRAM_MECHANISMS[mechanism.value]
-    password = read_password(name, password_file)
-    salt = new_salt(os.urandom(SALT_SIZE))
-    salted = salt_password(scram, password, salt, iterations)
-    _alter(cluster, [ScramCredentialUpsertion(name, scram.code, iterations, salt, salted)], [])
-    print_line(f"User {name} logs in with {scram.name}.")
+    from odradek.admin.users import set_password
+
+    set_password(cluster, name, mechanism.value, read_password(name, password_file), iterations)
+    print_line(f"User {name} logs in with {mechanism.value}.")
 
 
 @app.command("list")
 @on_cluster
 def list_users(cluster: Access, as_json: JsonOutput = False) -> None:
     """List the users, with the mechanisms that they log in with."""
+    from odradek.admin.users import users_of
+
     views = users_of(cluster)
     if as_json:
         print_json([asdict(view) for view in views])
@@ -112,12 +82,14 @@ def list_users(cluster: Access, as_json: JsonOutput = False) -> None:
 @on_cluster
 def remove(cluster: Access, name: Name, yes: Yes = False) -> None:
     """Remove a user: its next login fails, connections that it has stay open."""
+    from odradek.admin.users import remove_credential, users_of
+
     found = [view for view in users_of(cluster) if view.user == name]
     if not found:
         raise CommandError(f"there is no user {name}")
     confirm(f"Remove user {name}?", yes)
     for view in found:
-        _alter(cluster, [], [ScramCredentialDeletion(name, SCRAM_MECHANISMS[view.mechanism].code)])
+        remove_credential(cluster, view)
     print_line(f"Removed user {name}.")
 
 
@@ -135,42 +107,3 @@ def read_password(name: str, file: Path | None) -> str:
     if not password:
         raise BadParameter("the password is empty")
     return password
-
-
-def users_of(cluster: Access) -> list[UserView]:
-    response = _ask(cluster, DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse)
-    _check(response.error_code, response.error_message)
-    views = [
-        UserView(result.user, BY_CODE[info.mechanism].name, info.iterations)
-        for result in response.results
-        for info in result.credential_infos
-        if info.mechanism in BY_CODE
-    ]
-    return sorted(views, key=lambda view: (view.user, view.mechanism))
-
-
-def _alter(
-    cluster: Access, upsertions: list[ScramCredentialUpsertion], deletions: list[ScramCredentialDeletion]
-) -> None:
-    request = AlterUserScramCredentialsRequest(deletions, upsertions)
-    response = _ask(cluster, request, AlterUserScramCredentialsResponse)
-    for result in response.results:
-        _check(result.error_code, result.error_message)
-
-
-def _ask(cluster: Access, request: Message, answer_type: type[Answer]) -> Answer:
-    """The response of the first server that can be reached."""
-    from odradek.cli.own_client import Address, ask
-
-    reasons = []
-    for server in addresses_of(cluster.bootstrap):
-        try:
-            return ask(cluster, Address(*server), request, answer_type)
-        except CommandError as error:
-            reasons.append(str(error))
-    raise CommandError("; ".join(reasons))
-
-
-def _check(code: int, message: str | None) -> None:
-    if code:
-        raise CommandError(message or ErrorCode(code).name.lower().replace("_", " "))

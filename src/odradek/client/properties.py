@@ -5,11 +5,9 @@ something we cannot do (refused, with what to do instead). An unknown name cause
 the Java client. `docs/SPARK.md` shows the tables; a test compares.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from odradek.client.sasl import MECHANISMS
 from odradek.client.settings import (
     ClientSettings,
     FetchSettings,
@@ -18,9 +16,9 @@ from odradek.client.settings import (
 )
 from odradek.records.compression import Codec
 from odradek.security.ciphers import BadCiphers, openssl_ciphers
-from odradek.security.contexts import VERSIONS, TlsSettings
 from odradek.security.jaas import JaasError, parse_jaas
 from odradek.security.stores import BadStore, Store, store_kind
+from odradek.security.tls_settings import VERSIONS, TlsSettings
 
 MAPPED = {
     "bootstrap.servers",
@@ -155,6 +153,8 @@ def parse_properties(given: Mapping[str, str]) -> Properties:
 
 def _ignored(given: Mapping[str, str]) -> dict[str, str]:
     """Names without effect, and why."""
+    import difflib
+
     reasons = {}
     for name in sorted(given.keys() - MAPPED):
         close = difflib.get_close_matches(name, MAPPED, n=1, cutoff=0.8)
@@ -218,6 +218,8 @@ def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
     name = "bootstrap.servers"
     parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
     if not parts:
+        import difflib
+
         close = difflib.get_close_matches(name, reader.given, n=1)
         hint = f"; did you mean that by {close[0]!r}?" if close else ""
         raise InvalidProperty(name, f"must be given, for example 'localhost:9092'{hint}")
@@ -312,6 +314,8 @@ def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None
 
 
 def _sasl_settings(reader: _Reader) -> SaslSettings:
+    from odradek.client.sasl import MECHANISMS
+
     mechanism = reader.text("sasl.mechanism") or "GSSAPI"
     if mechanism not in MECHANISMS:
         raise InvalidProperty("sasl.mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")

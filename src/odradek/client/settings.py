@@ -6,7 +6,7 @@ Files are named here and read where a connection is made, because a store is on 
 from dataclasses import dataclass, field
 
 from odradek.records.compression import Codec
-from odradek.security.contexts import TlsSettings
+from odradek.security.tls_settings import TlsSettings
 
 MEGABYTE = 1024 * 1024
 

@@ -4,7 +4,7 @@ import ssl
 from functools import lru_cache
 
 from odradek.security import contexts
-from odradek.security.contexts import TlsSettings
+from odradek.security.tls_settings import TlsSettings
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:

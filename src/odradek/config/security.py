@@ -15,12 +15,12 @@ from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
 from odradek.security import bearer, jaas, plain
 from odradek.security.ciphers import BadCiphers, openssl_ciphers
-from odradek.security.contexts import VERSIONS, TlsSettings
 from odradek.security.credentials import SCRAM_MECHANISMS
 from odradek.security.jaas import JaasError, LoginModule
 from odradek.security.key_sets import BadKeySource, KeySource, parse_source
 from odradek.security.principals import BadRules, PrincipalRules
 from odradek.security.stores import BadStore, Store, store_kind
+from odradek.security.tls_settings import VERSIONS, TlsSettings
 from odradek.security.tokens import TokenPolicy
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@
     login           the SASL states of one connection, from the handshake to re-authentication
     ciphers         `ssl.cipher.suites`
     names           a certificate's distinguished name, as Java writes it; principals: from that name to a user
-    stores          keys and certificates in PEM and PKCS12; contexts: what OpenSSL is told to do with them
+    stores          keys and certificates in PEM and PKCS12
+    tls_settings    what TLS should be like; contexts: what OpenSSL is told of it
     authority       makes certificates, for tests and small clusters
 
 Mechanisms and sessions are pure: time, chance and credentials are arguments. Only `stores`, `contexts` and `key_sets`

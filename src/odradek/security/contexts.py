@@ -10,10 +10,10 @@ has changed, and keeps the old one if the new files cannot be used.
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.security.ciphers import BadCiphers, openssl_ciphers
 from odradek.security.stores import BadStore, Store, as_file, read_store
+from odradek.security.tls_settings import TlsSettings
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTHENTICATION = {
@@ -21,21 +21,6 @@ CLIENT_AUTHENTICATION = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    trust: Store | None = None  # None: the certificate authorities of the system
-    identity: Store | None = None
-    check_hostname: bool = True  # of servers, by clients
-    oldest_version: str = "TLSv1.2"
-    newest_version: str = "TLSv1.3"
-    ciphers: tuple[str, ...] = ()  # by Java's names; empty: OpenSSL's defaults
-    client_authentication: str = "none"  # of clients, by servers
-
-    def fingerprint(self) -> object:
-        """It changes when a file of a store does."""
-        return tuple(store.fingerprint() for store in (self.trust, self.identity) if store is not None)
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:

@@ -5,7 +5,6 @@ has a descriptor but no name on any disk. Java's own format, JKS, is refused wit
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -146,6 +145,8 @@ def as_file(pem: Pem) -> Iterator[str]:
         finally:
             os.close(descriptor)
     else:  # macOS and Windows have no files in memory; this one only we can read
+        import tempfile
+
         with tempfile.NamedTemporaryFile(suffix=".pem") as file:
             file.write(text)
             file.flush()
