@@ -4,7 +4,8 @@ import os
 from dataclasses import dataclass
 
 from odradek.admin.access import Access
-from odradek.admin.requests import ask_any, check
+from odradek.admin.failures import check
+from odradek.admin.requests import ask_any
 from odradek.security.credentials import BY_CODE, SCRAM_MECHANISMS
 from odradek.security.decoys import SALT_SIZE, new_salt
 from odradek.security.scram import salt_password

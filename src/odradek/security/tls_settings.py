@@ -1,4 +1,4 @@
-"""What a connection with TLS should be like. Plain values, without OpenSSL: clients import it whether they use TLS or not."""
+"""What a connection with TLS should be like. Plain values, without OpenSSL, which not every client needs."""
 
 from dataclasses import dataclass
 
