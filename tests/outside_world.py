@@ -22,6 +22,7 @@ ROOT = Path(odradek.__file__).parent
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
+    "fetching",
     *("api", "broker"),
 )
 # What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
@@ -108,6 +109,7 @@ ALLOWED = {
     "api/metadata.py": {"hash"},  # of an id, for a cache
     "apis/messages.py": {"importlib.import_module"},  # of our own modules
     "serving/registry.py": {"importlib.import_module"},  # of our own modules
+    "broker/coordinators.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "records/crc.py": {"importlib"},  # of a C extension, which computes and nothing else
     "config/sources.py": {"read_text"},  # the settings, before there is a node

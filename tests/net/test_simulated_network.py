@@ -16,8 +16,6 @@ from odradek.net.simulated import SimulatedNetwork
 from odradek.net.simulated_wire import GIVE_UP_SECONDS
 from odradek.net.transport import OwnFrame, Transport
 from odradek.records.record import Record, build_batch
-from odradek.services.groups import Groups
-from odradek.services.transactions import Transactions
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import encode_request, has_tagged_response_header
@@ -371,8 +369,6 @@ def test_a_whole_broker_is_asked_over_it() -> None:
             world.network.place("broker"),
             files,
             world.rng,
-            new_groups=Groups,
-            new_transactions=Transactions,
         )
         await node.start()
         channel = await world.network.place("client").connect(Endpoint("broker", node.listeners[0].port), 10)

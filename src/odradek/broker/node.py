@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.binding import bind, bind_again, names_address
-from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
+from odradek.broker.coordinators import NodeCoordinators
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
@@ -88,8 +88,6 @@ class Node:
         files: Files,
         rng: Random,
         *,
-        new_groups: Callable[[Services], GroupsOfNode],
-        new_transactions: Callable[[Services], TransactionsOfNode],
         new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
@@ -97,8 +95,6 @@ class Node:
     ) -> None:
         """If it raises, the data directory is unlocked again.
 
-        `new_groups` and `new_transactions` make the coordinators when they are first needed: their code is half of all
-        imports.
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
         `on_long_work` is called whenever a large request yields to the event loop.
@@ -119,7 +115,7 @@ class Node:
         self._rng = rng
         self._files = files
         self._authorizer = authorizer or AllowAll()
-        self._coordinators = NodeCoordinators(new_groups, new_transactions, lambda: self.services)
+        self._coordinators = NodeCoordinators(lambda: self.services)
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
@@ -289,8 +285,7 @@ class Node:
     def _new_coordination(self) -> Coordination:
         coordinators = self._coordinators
         return Coordination(
-            coordinators.get_groups,
-            coordinators.get_transactions,
+            coordinators.get,
             coordinators.get_verifier,
             ProducerIds(self.node_id, self.metadata).next,
             self._peers,
