@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import random
+import shutil
 import socket
 import ssl
 import threading
@@ -25,6 +26,7 @@ from odradek.net.server import Server
 from odradek.net.sockets import SocketNetwork
 from odradek.net.states import Sending
 from odradek.net.tls import TlsTransport
+from odradek.net.tls_session import TlsSession
 from odradek.net.transport import Transport
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.segments.row import Slice
@@ -369,14 +371,54 @@ def test_bytes_that_are_no_record_end_the_connection(run: Run) -> None:
     run(scenario)
 
 
-def test_clients_may_not_renegotiate(run: Run) -> None:
-    """Python cannot even ask for it; so it is the context that counts."""
+def test_a_context_that_lets_clients_renegotiate_is_not_used(certificates: Certificates) -> None:
+    context = certificates.server_context()
+    context.options &= ~ssl.OP_NO_RENEGOTIATION
+    with pytest.raises(AssertionError, match="may renegotiate"):
+        TlsSession(context, None)
 
+
+async def s_client(node: Node, version: str) -> asyncio.subprocess.Process:
+    """OpenSSL's own client, which can do what Python's cannot, by letters at the beginning of a line."""
+    return await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", version, "-connect", f"127.0.0.1:{node.port}"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+with_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+
+@with_openssl
+def test_clients_may_change_their_keys(run: Run) -> None:
     async def scenario(node: Node) -> None:
-        assert node.context.options & ssl.OP_NO_RENEGOTIATION
-        node.context.options &= ~ssl.OP_NO_RENEGOTIATION
-        with pytest.raises(AssertionError, match="may renegotiate"):
-            tls.TlsSession(node.context, None)
+        client = await s_client(node, "-tls1_3")
+        talk = await node.talk()
+        assert client.stdin is not None and client.stdout is not None
+        for _ in range(3):
+            client.stdin.write(b"K\n")  # and want us to change ours
+            await client.stdout.readuntil(b"KEYUPDATE")
+            client.stdin.write(framed(b"hell\n"))
+            await client.stdout.readuntil(framed(b"hell\n"))
+        assert talk.received == [b"hell\n"] * 3
+        client.kill()
+        await client.wait()
+
+    run(scenario)
+
+
+@with_openssl
+def test_clients_may_not_renegotiate(run: Run) -> None:
+    async def scenario(node: Node) -> None:
+        client = await s_client(node, "-tls1_2")
+        await node.talk()
+        assert client.stdin is not None and client.stdout is not None
+        client.stdin.write(b"R\n")
+        assert b"no renegotiation" in await client.stdout.read()
+        await client.wait()
+        await node.all_closed()
 
     run(scenario)
 
