@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from odradek.config.listeners import SecurityProtocol
+from odradek.host.metrics import Traffic
 from odradek.host.real import RealHost
 from odradek.net import greeting, line, output, stream, tls
 from odradek.net.channel import ChannelClosed
@@ -25,8 +26,8 @@ from odradek.net.security import PLAINTEXT, Endpoint, Security
 from odradek.net.server import Server
 from odradek.net.sockets import SocketNetwork
 from odradek.net.states import Sending
-from odradek.net.tls import TlsTransport
-from odradek.net.tls_session import TlsSession
+from odradek.net.tls import TlsOutput, TlsTransport
+from odradek.net.tls_session import TlsFailed, TlsSession
 from odradek.net.transport import Transport
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.segments.row import Slice
@@ -389,6 +390,25 @@ async def s_client(node: Node, version: str) -> asyncio.subprocess.Process:
 
 
 with_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+
+class Talkative:
+    """A session with an alert for the peer, again and again."""
+
+    has_output = True
+
+    def take_output(self) -> bytes:
+        return bytes(1000)
+
+
+def test_a_peer_that_does_not_read_the_alerts_it_causes_fills_no_memory(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    queue = TlsOutput(Talkative(), sockets[0], Traffic())  # type: ignore[arg-type]
+    with pytest.raises(TlsFailed, match="it does not read the alerts that it causes"):
+        while True:
+            queue.push()
+    assert tls.MAX_ENCRYPTED < queue.size < 3 * tls.MAX_ENCRYPTED
 
 
 @with_openssl
