@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.launching import installed_pyspark
-from tests.selection import mark_spark
+from tests.selection import mark_long, mark_spark
 from tests.spark.spark_topics import Topics
 from tests.support import RunningBroker, running_broker
 
@@ -30,11 +30,17 @@ STAND_ALONE = {
     "test_typed_avro.py",
     "test_typed_numbers.py",
 }
+LONG = {
+    "test_damaged_documents",  # beside test_generated_documents
+    "test_spark_pipelines",  # beside test_spark_connect
+    "test_topic_to_topic_on_two_workers",  # beside the other streams from topic to topic
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_spark(HERE, items, STAND_ALONE)
+    mark_long(HERE, items, LONG)
 
 
 @pytest.fixture(scope="session")
