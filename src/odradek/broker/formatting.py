@@ -1,9 +1,9 @@
 """Formats the data directory of a node, once, before its first start: for `odradek format` and `kafka-storage.sh`."""
 
-import random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from random import Random
     from uuid import UUID
 
     from odradek.config.broker import BrokerConfig
@@ -47,13 +47,15 @@ class Outcome(NamedTuple):
 # What to write
 
 
-def format_node(files: "Files", config: "BrokerConfig", options: Wanted, hostname: str) -> Outcome:
+def format_node(
+    files: "Files", config: "BrokerConfig", options: Wanted, hostname: str, rng: "Random"
+) -> Outcome:
     """Format the directory of a node, unless it is formatted already. Raises BadUsage, CannotFormat, WrongDirectory."""
     from odradek.metadata.formatting import format_directory, make_data_directory
     from odradek.metadata.properties import read_properties
     from odradek.storage.store import LOCK_FILE
 
-    properties, voters = plan(config, options, hostname)
+    properties, voters = plan(config, options, hostname, rng)
     directory = str(config.log_dirs[0])
     make_data_directory(files, directory)
     lock = files.lock(f"{directory}/{LOCK_FILE}")
@@ -68,7 +70,9 @@ def format_node(files: "Files", config: "BrokerConfig", options: Wanted, hostnam
         lock.release()
 
 
-def plan(config: "BrokerConfig", options: Wanted, hostname: str) -> "tuple[MetaProperties, VoterSet | None]":
+def plan(
+    config: "BrokerConfig", options: Wanted, hostname: str, rng: "Random"
+) -> "tuple[MetaProperties, VoterSet | None]":
     """The node and cluster that the directory will belong to, and the first voters, if it should name them."""
     from odradek.metadata.formatting import new_properties
     from odradek.raft.voters import VoterSet
@@ -85,7 +89,7 @@ def plan(config: "BrokerConfig", options: Wanted, hostname: str) -> "tuple[MetaP
             "with --no-initial-controllers if it will become a voter later"
         )
     directory_id = own.key.directory_id if own is not None else None
-    properties = new_properties(config.node_id, random.SystemRandom(), options.cluster_id, directory_id)
+    properties = new_properties(config.node_id, rng, options.cluster_id, directory_id)
     if config.is_controller and not listed and not options.no_initial_controllers:
         voters = only_voter(config, properties, hostname)
     return properties, voters

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         config = load_config(options, os.environ)
-        outcome = format_node(DiskFiles(), config, options, socket.gethostname())
+        outcome = format_node(DiskFiles(), config, options, socket.gethostname(), random.SystemRandom())
     except (BadUsage, ConfigError) as error:
         return fail(str(error), BAD_USAGE)
     except (CannotFormat, DataDirectoryLocked, WrongDirectory) as error:

@@ -76,7 +76,7 @@ def make(config: BrokerConfig, options: Namespace) -> int:
     for name in ("add_scram", "release_version", "feature"):
         if getattr(options, name):
             raise Exit(1, f"Option --{name.replace('_', '-')} is {UNSUPPORTED}")
-    outcome = format_node(DiskFiles(), config, options, socket.gethostname())
+    outcome = format_node(DiskFiles(), config, options, socket.gethostname(), random.SystemRandom())
     if outcome.was_formatted:
         print_line("All of the log directories are already formatted.")
     else:
