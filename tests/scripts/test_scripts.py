@@ -159,9 +159,7 @@ def test_configs_are_described_and_altered(script: Script, filled: str) -> None:
     entity = ("--entity-type", "topics", "--entity-name", filled)
     header, line = lines_of(script("configs", "--describe", *entity))
     assert header == f"Dynamic configs for topic {filled} are:"
-    assert line.startswith(
-        "  retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1"
-    )
+    assert line.startswith("  retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1")
     altered = script(
         "configs", "--alter", *entity, "--add-config", "cleanup.policy=[compact,delete],segment.ms=5000"
     )

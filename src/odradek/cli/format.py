@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.up import BAD_USAGE, FAILED, fail, load_config, setting, words_of
 
 if TYPE_CHECKING:
-    from odradek.broker.formatting import Outcome
+    from odradek.metadata.node_format import Outcome
 
 DESCRIPTION = """\
 Format the data directory of a node: set the cluster it belongs to, and, on the first controllers, the voters. Do
@@ -40,8 +40,8 @@ setting."""
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    from odradek.broker.formatting import BadUsage, CannotFormat, format_node
     from odradek.config.definition import ConfigError
+    from odradek.metadata.node_format import BadUsage, CannotFormat, format_node
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles
 

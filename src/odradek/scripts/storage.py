@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.broker.formatting import BadUsage, CannotFormat, format_node
 from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.config.definition import ConfigError
+from odradek.metadata.node_format import BadUsage, CannotFormat, format_node
 from odradek.metadata.properties import WrongDirectory, random_id, read_properties
 from odradek.model import id_to_text
 from odradek.scripts.options import UNSUPPORTED, Exit

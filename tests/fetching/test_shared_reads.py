@@ -2,13 +2,15 @@
 
 import pytest
 
-from odradek.api.fetch import replica_reads
-from odradek.api.fetch.replica_reads import ReplicaReads
+from odradek.fetching import shared_reads
+from odradek.fetching.shared_reads import SharedReads
 from odradek.replication.leader import Leader
+from odradek.replication.source import Isolation
 from odradek.storage.segments.row import Slice
 from tests.replication.fakes import FakeLog, lead
 
 LIMIT = 1 << 20
+LOG_END = Isolation.LOG_END
 
 
 class SegmentFile:
@@ -58,17 +60,17 @@ def leader(log: ReadableLog) -> Leader:
 
 
 def test_two_followers_cost_one_read(leader: Leader, log: ReadableLog) -> None:
-    reads = ReplicaReads()
-    first = reads.read(leader, 3, LIMIT, True)
-    assert reads.read(leader, 3, LIMIT, True) is first
+    reads = SharedReads()
+    first = reads.read(leader, 3, LIMIT, True, LOG_END)
+    assert reads.read(leader, 3, LIMIT, True, LOG_END) is first
     assert (first.length, first.records, first.high_watermark) == (100, bytearray(100), 0)
     assert log.file.copied == [3] and len(log.reads) == 1
 
 
 @pytest.mark.parametrize("change", ["offset", "end", "high watermark", "start", "limit", "minimum", "leader"])
 def test_nothing_is_shared_that_has_changed(change: str, leader: Leader, log: ReadableLog) -> None:
-    reads = ReplicaReads()
-    before = reads.read(leader, 3, LIMIT, True)
+    reads = SharedReads()
+    before = reads.read(leader, 3, LIMIT, True, LOG_END)
     offset, limit, minimum_one = 3, LIMIT, True
     if change == "offset":
         offset = 4
@@ -84,7 +86,7 @@ def test_nothing_is_shared_that_has_changed(change: str, leader: Leader, log: Re
         minimum_one = False
     else:
         leader = lead(log, leader_epoch=5)
-    after = reads.read(leader, offset, limit, minimum_one)
+    after = reads.read(leader, offset, limit, minimum_one, LOG_END)
     assert after is not before and len(log.reads) == 2
     assert after.high_watermark == leader.high_watermark
     assert after.log_start_offset == log.log_start_offset
@@ -92,19 +94,19 @@ def test_nothing_is_shared_that_has_changed(change: str, leader: Leader, log: Re
 
 
 def test_much_is_sent_from_the_file_which_is_looked_up_each_time(leader: Leader, log: ReadableLog) -> None:
-    log.size = replica_reads.COPY_BELOW
-    reads = ReplicaReads()
-    answers = [reads.read(leader, 3, LIMIT, True) for _ in range(2)]
+    log.size = shared_reads.COPY_BELOW
+    reads = SharedReads()
+    answers = [reads.read(leader, 3, LIMIT, True, LOG_END) for _ in range(2)]
     assert all(isinstance(answer.records, Slice) for answer in answers)
     assert log.file.copied == [] and len(log.reads) == 2, "the file may have been replaced"
 
 
 def test_what_is_not_in_the_page_cache_is_left_to_the_connection(leader: Leader, log: ReadableLog) -> None:
     log.file.is_cached = False
-    answer = ReplicaReads().read(leader, 3, LIMIT, True)
+    answer = SharedReads().read(leader, 3, LIMIT, True, LOG_END)
     assert isinstance(answer.records, Slice) and answer.length == 100
 
 
 def test_a_follower_that_has_everything_gets_nothing(leader: Leader, log: ReadableLog) -> None:
-    answer = ReplicaReads().read(leader, 5, LIMIT, True)
+    answer = SharedReads().read(leader, 5, LIMIT, True, LOG_END)
     assert (answer.records, answer.length, log.file.copied) == (None, 0, [])

@@ -15,8 +15,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.wire.codec import Steps
-from odradek.wire.fetch_response import FetchedPartition
+from odradek.replication.source import Fetched
 
 if TYPE_CHECKING:  # a broker that starts should not pay for messages that nobody has sent yet
     from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -52,7 +51,7 @@ class Wanted:
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
-    def has_news(self, answer: FetchedPartition) -> bool:
+    def has_news(self, answer: Fetched) -> bool:
         return bool(
             answer.length
             or answer.error_code
@@ -62,7 +61,7 @@ class Wanted:
             or answer.log_start_offset != self.told_log_start_offset
         )
 
-    def told(self, answer: FetchedPartition) -> None:
+    def told(self, answer: Fetched) -> None:
         """After an error everything is news again. So it is after a divergence: a replica then cuts its log, and takes
         nothing else from the answer."""
         is_lost = answer.error_code or answer.divergence is not None
@@ -98,32 +97,24 @@ class FetchSession:
 
     def update(self, message: "FetchRequest") -> list[Wanted]:
         """Returns the partitions that the request names, and wants."""
-        named = []
+        named: list[Wanted] = []
         for topic in message.topics:
-            topic_key = topic.topic or topic.topic_id.bytes
-            for asked in topic.partitions:
-                named.append(self._want(topic_key, topic, asked))
-        return self._forget(message, named) if message.forgotten_topics_data else named
+            self.want(topic, named, topic.partitions)
+        return self.forget(message, named) if message.forgotten_topics_data else named
 
-    def update_in_steps(self, message: "FetchRequest") -> Steps[list[Wanted]]:
-        named = []
-        for topic in message.topics:
-            topic_key = topic.topic or topic.topic_id.bytes
-            for asked in topic.partitions:
-                named.append(self._want(topic_key, topic, asked))
-                yield
-        return self._forget(message, named) if message.forgotten_topics_data else named
+    def want(self, topic: "FetchTopic", named: list[Wanted], partitions: Iterable["FetchPartition"]) -> None:
+        """The request names these partitions of a topic: add them to those named so far."""
+        topic_key = topic.topic or topic.topic_id.bytes
+        for asked in partitions:
+            key = topic_key, asked.partition
+            wanted = self.partitions.get(key)
+            if wanted is None:
+                wanted = self.partitions[key] = Wanted(topic_key, topic.topic_id, topic.topic, asked)
+            else:
+                wanted.ask(asked)
+            named.append(wanted)
 
-    def _want(self, topic_key: TopicKey, topic: "FetchTopic", asked: "FetchPartition") -> Wanted:
-        wanted = self.partitions.get((topic_key, asked.partition))
-        if wanted is None:
-            wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
-            self.partitions[topic_key, asked.partition] = wanted
-        else:
-            wanted.ask(asked)
-        return wanted
-
-    def _forget(self, message: "FetchRequest", named: list[Wanted]) -> list[Wanted]:
+    def forget(self, message: "FetchRequest", named: list[Wanted]) -> list[Wanted]:
         """Returns what is left of those named."""
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes

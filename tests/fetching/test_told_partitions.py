@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from odradek.api.fetch.sessions import Wanted
+from odradek.fetching.sessions import Wanted
 from odradek.wire.fetch_response import Divergence, FetchedPartition
 from odradek.wire.messages.fetch import FetchPartition
 
