@@ -11,14 +11,14 @@ app = Group(help="Install Kafka's own scripts, such as kafka-topics.sh, without 
 
 
 @app.command()
-def install(directory: Annotated[Path, Argument(metavar="DIR", help="Where to write them.")]) -> None:
+def install(directory: Annotated[str, Argument(metavar="DIR", help="Where to write them.")]) -> None:
     """Write kafka-topics.sh and ten others into a directory: the flags of Kafka 4.3's, for any Kafka cluster."""
     from odradek.scripts.install import WouldOverwrite
     from odradek.scripts.install import install as write
 
     with output_told():
         try:
-            files = write(directory)
+            files = write(Path(directory))
         except WouldOverwrite as error:
             raise CommandError(str(error)) from None
         for file in files:
