@@ -192,6 +192,17 @@ def test_one_sink_and_its_dead_letters_need_one_pass_and_keep_no_batch_unless_ro
     assert sorted(letters) == [("decode", b"not JSON"), ("transform", b'{"id": 11, "amount": -1.0}')]
 
 
+def test_rejected_rows_are_found_below_a_filter_that_no_row_meets(spark, lab: Lab):
+    """Spark leaves out what is below such a filter, and counts nothing there."""
+    topics = shop(lab)
+    none = '[transforms.none]\nsql = "SELECT * FROM good WHERE 1 = 0"\n[sinks.good]\nfrom = "none"'
+    pipeline = lab.pipeline(ONE_SINK.format(**topics).replace('[sinks.good]\nfrom = "good"', none))
+    lab.fill(topics["orders"], [{"id": 1, "amount": 1.0}, {"id": 2, "amount": -1.0}, b"not JSON"])
+    lab.run_well(spark, pipeline)
+    assert lab.records(topics["good"]) == []
+    assert sorted(one["stage"] for one in lab.letters(topics["dead"])) == ["decode", "transform"]
+
+
 def test_a_permanent_failure_stops_the_group_and_names_the_sink(spark, lab: Lab, monkeypatch):
     topics = shop(lab)
     lab.fill(topics["orders"], [{"id": 1, "amount": 20.0}])

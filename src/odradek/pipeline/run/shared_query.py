@@ -14,6 +14,7 @@ what one output fails on does not repeat the rows of the others. Each output ski
 and only those.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BYTES = ("value", "headers")  # columns of a record that only dead letters need
+COUNTS_WAIT_S = 2.0
 KEPT_COUNTS = 100  # batches; Spark itself keeps the reports of as many
 
 
@@ -158,7 +160,7 @@ class SharedQuery(Query):
         self._rejected_last = any(one.get("rejected") for one in counts.values())
         self._counts[number] = counts
         for kept in (self._counts, self._reads):
-            kept.pop(number - KEPT_COUNTS, None)  # type: ignore[attr-defined]
+            kept.pop(number - KEPT_COUNTS, None)
 
     def _passes(self) -> int:
         """The number of passes over a batch without rejected rows."""
@@ -188,8 +190,9 @@ class SharedQuery(Query):
             output.write(frame, number)
         else:
             output.write_few(frame, weaver, number)
-        found = {one: observed.get for one, observed in counted.items()}
-        return {output: observation.get} | {one: each for one, each in found.items() if not each["rejected"]}
+        found = {output: observation.get}
+        known = {one: _counts_if_known(observed) for one, observed in counted.items()}
+        return found | {one: each for one, each in known.items() if each.get("rejected") == 0}
 
     def _weaver(self, rows: DataFrame, counted: Mapping[str, Observation] | None = None) -> SharedWeaver:
         assert self._stages is not None
@@ -216,6 +219,16 @@ class SharedQuery(Query):
             )
             for output in self.outputs
         ]
+
+
+def _counts_if_known(observation: Observation) -> dict[str, int]:
+    """What was counted in a pass that has ended. Nothing if Spark left the stage out, as it does below a filter that no
+    row can meet: nobody would ever be told."""
+    assert observation._jo is not None
+    counted, deadline = observation._jo.future(), time.monotonic() + COUNTS_WAIT_S
+    while not counted.isCompleted() and time.monotonic() < deadline:  # Spark tells us a moment later
+        time.sleep(0.002)
+    return observation.get if counted.isCompleted() else {}
 
 
 def _without_bytes(decoded: DataFrame, kind: SourceKind) -> DataFrame:

@@ -20,7 +20,7 @@ MAX_ENTRIES = 64  # of a map, whose keys are compared with each other
 
 @compiled
 def is_valid(valid: Bytes, row: int) -> bool:
-    return valid[row >> 3] >> (row & 7) & 1 == 1
+    return valid[row >> 3] >> (row & 7) & 1 == 1  # type: ignore[no-any-return]
 
 
 @compiled
