@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from odradek.pipeline.check.weaving import Weaver, graph
@@ -45,6 +45,11 @@ def rejects_of(pipeline: Pipeline, stage: str) -> QueryId:
     return QueryId("decode" if stage in pipeline.sources else "transform", stage)
 
 
+def counts_of(rejected: Column) -> tuple[Column, Column]:
+    """What is observed of rows that a stage judges."""
+    return F.count(F.lit(1)).alias("rows"), F.count_if(rejected).alias("rejected")
+
+
 class Output:
     """`place` names the files of a batch's dead letters."""
 
@@ -79,14 +84,14 @@ class Output:
     def frame(self, weaver: Weaver, observed: Observation | str = OBSERVED) -> DataFrame:
         """The rows of the sink, or the rejected rows; counted."""
         woven = weaver.weave(self.stage, self.skipped())
-        rows = F.count(F.lit(1)).alias("rows")
         if self.sink is not None:
+            rows = F.count(F.lit(1)).alias("rows")
             return self.sink.plan(woven.rows[self.stage]).observe(observed, rows)
         if self.identity.kind == "decode":
             rejected, every = F.col(REJECTED), woven.decoded[self.stage]
         else:
             rejected, every = F.col(REASON).isNotNull(), woven.judged[self.stage]
-        return every.observe(observed, rows, F.count_if(rejected).alias("rejected")).where(rejected)
+        return every.observe(observed, *counts_of(rejected)).where(rejected)
 
     def explained(self, rows: DataFrame, weaver: Weaver) -> DataFrame:
         """Rejected rows of `frame` as they are passed to `write`: a source's need its schema to become letters."""
@@ -106,6 +111,16 @@ class Output:
             rows.write.format("noop").mode("overwrite").save()  # state and watermark move on all the same
             return 0
         return self.sink.write(Batch(number, lambda: self._place(number), self._show), rows)
+
+    def write_few(self, rejected: DataFrame, weaver: Weaver, number: int) -> None:
+        """Write rejected rows of `frame`, computed once: first all of them are counted, which also completes what is
+        observed, and only if there are any, they are explained and written."""
+        rejected.persist()
+        try:
+            if rejected.count():
+                self.write(self.explained(rejected, weaver), number)
+        finally:
+            rejected.unpersist()
 
     def _write_rejected(self, rows: DataFrame, batch: int) -> None:
         """Rejected rows are few. They are cached while they are written, so that they are computed once."""
