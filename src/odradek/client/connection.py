@@ -5,7 +5,8 @@ user only while nothing is under way (`is_idle`): an unread response would be ta
 `ConnectionLost`; the connection is then closed for good.
 
 Versions come from ApiVersions v0, which every broker supports, and the highest common one is used, up
-to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know.
+to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know, or belong to the
+newer protocol of transactions (KIP-890), which `transactions` does not speak.
 """
 
 import socket
@@ -20,9 +21,12 @@ from odradek.client.tls import client_context
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
+from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.messages.index import SCHEMAS
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.offset_commit import OffsetCommitRequest
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.produce import ProduceRequest
@@ -33,7 +37,10 @@ HIGHEST_VERSIONS = {
     FetchRequest.API_KEY: 12,
     OffsetCommitRequest.API_KEY: 9,
     OffsetFetchRequest.API_KEY: 9,
-    ProduceRequest.API_KEY: 12,
+    ProduceRequest.API_KEY: 11,
+    InitProducerIdRequest.API_KEY: 4,
+    AddPartitionsToTxnRequest.API_KEY: 3,
+    EndTxnRequest.API_KEY: 4,
 }
 MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
