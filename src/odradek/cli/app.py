@@ -42,6 +42,7 @@ MODULES = {
     "consume": "consume",
     "group": "group",
     "transaction": "transaction",
+    "ledger": "ledger",
     "config": "config",
     "cluster": "cluster",
     "quorum": "quorum",

@@ -18,6 +18,8 @@ from odradek.pipeline.rows.decoding import METADATA_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from odradek.spark.exactly_once import Part
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -70,6 +72,15 @@ class SinkKind(ABC):
         """The cluster that rows go to, if sinks of that cluster may share a query. Whatever else may be away or slow
         must not hold up topics, and has a query of its own."""
         return None
+
+    @property
+    def exactly_once(self) -> bool:
+        """True if a batch is one transaction with its entry in the ledger; then `part` is called instead of `write`."""
+        return False
+
+    def part(self, frame: DataFrame) -> "Part":
+        """The batch as a part of a transaction."""
+        raise NotImplementedError
 
     def committed(self, batch: int) -> bool:
         """True if the sink knows that it has all rows of this batch of its query."""

@@ -18,6 +18,8 @@ from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options
 from odradek.pipeline.rows.plans import may_shuffle
 from odradek.pipeline.rows.transforms import plain
+from odradek.spark.exactly_once import Part
+from odradek.spark.options import parse_sink_options
 
 RECORD_OVERHEAD_BYTES = 200  # of a batch with one record, generously
 SINK_MARK = "odradek sink "
@@ -39,9 +41,19 @@ class TopicSinkKind(SinkKind):
 
     @property
     def guarantee(self) -> str:
+        if self.exactly_once:
+            return "exactly once, for readers of committed data"
         if self.sink.mode == "update":
             return "at least once; the newest row of a key is the last one"
         return super().guarantee
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.target.declaration.exactly_once
+
+    def part(self, frame: DataFrame) -> Part:
+        """A batch as a part of a transaction."""
+        return Part(_in_order(frame), parse_sink_options(self._options))
 
     @property
     def cluster(self) -> str:
@@ -53,9 +65,7 @@ class TopicSinkKind(SinkKind):
             self._message_bytes = view.max_message_bytes
 
     def write(self, batch: Batch, frame: DataFrame) -> int:
-        if all(name in frame.columns for name in PLACE):
-            frame = frame.repartition("key").sortWithinPartitions(*PLACE).drop(*PLACE)
-        frame.write.format("odradek").options(**self._options).mode("append").save()
+        _in_order(frame).write.format("odradek").options(**self._options).mode("append").save()
         return 0
 
     def readable(self, row: dict[str, object]) -> dict[str, object]:
@@ -116,6 +126,12 @@ class TopicSinkKind(SinkKind):
 
     def _refusal(self, problem: str) -> Column:
         return F.raise_error(F.lit(f"{SINK_MARK}'{self.sink.name}': {problem}")).cast("binary")
+
+
+def _in_order(frame: DataFrame) -> DataFrame:
+    if all(name in frame.columns for name in PLACE):
+        return frame.repartition("key").sortWithinPartitions(*PLACE).drop(*PLACE)
+    return frame
 
 
 def _key(target: TopicSink, frame: DataFrame, rows: DataFrame) -> Column:

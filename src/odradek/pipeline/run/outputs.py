@@ -4,19 +4,21 @@ Most queries have one output. A shared one (`shared_query`) has several, and eac
 how many rows it wrote, and what it is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from odradek.client.properties import Properties
 from odradek.pipeline.check.weaving import Weaver, graph
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, TopicSink
 from odradek.pipeline.kinds.dead_letters import (
     decode_letters,
     knows_its_record,
+    letters_part,
     record_letters,
     records_of_rows,
     row_letters,
@@ -24,9 +26,14 @@ from odradek.pipeline.kinds.dead_letters import (
 )
 from odradek.pipeline.kinds.registry import sink_kind, source_kind
 from odradek.pipeline.kinds.sink import Batch, SinkKind
+from odradek.pipeline.kinds.topics import kafka_options
 from odradek.pipeline.rows.decoding import REJECTED
 from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.run.isolation import BadRecord
+from odradek.pipeline.run.letters import letter_of
 from odradek.pipeline.run.progress import OBSERVED
+from odradek.spark.exactly_once import Part
+from odradek.spark.options import parse_sink_options
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,55 @@ class Output:
         source = self.pipeline.sources[self.stage]
         return decode_letters(self.pipeline, source, rows, weaver.woven.schemas[self.stage])
 
-    # Writing
+    # Writing, exactly once
+
+    @property
+    def exactly_once(self) -> bool:
+        """True if batches are transactions. Dead letters in files are no part of one."""
+        if self.sink is not None:
+            return self.sink.exactly_once
+        letters = self.pipeline.dead_letters
+        return letters is not None and letters.topic is not None and letters.topic.exactly_once
+
+    @property
+    def properties(self) -> Properties:
+        """The client settings of its cluster."""
+        if self.sink is None:
+            assert self.pipeline.dead_letters is not None and self.pipeline.dead_letters.topic is not None
+            kafka = self.pipeline.dead_letters.topic.kafka
+        else:
+            assert isinstance(self.sink.sink.target, TopicSink)
+            kafka = self.sink.sink.target.declaration.kafka
+        return parse_sink_options(kafka_options(kafka)).properties
+
+    @property
+    def _letters_join(self) -> bool:
+        """True if the dead letters of records that a query fails on go to the cluster of this output."""
+        letters = self.pipeline.dead_letters
+        if letters is None or letters.topic is None:
+            return False
+        return self.sink is None or self.sink.cluster == letters.topic.kafka[BOOTSTRAP]
+
+    @property
+    def letters_in_transaction(self) -> bool:
+        return self.exactly_once and self._letters_join
+
+    def parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
+        """What a batch adds to its transaction. `held` are frames to release afterwards."""
+        if self.sink is not None:
+            yield self.sink.part(rows)
+        else:
+            rows.persist()
+            held.append(rows)
+            if not rows.isEmpty():
+                letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
+                yield letters_part(letters, self.pipeline)
+        if self._letters_join:
+            for record in self._checkpoint.pending(self.identity.kind, self.identity.name, number):
+                letter = letter_of(rows.sparkSession, self.pipeline, self.identity.name, BadRecord(**record))
+                yield letters_part(letter, self.pipeline)
+
+    # Writing, at least once
 
     def write(self, rows: DataFrame, number: int) -> int:
         """Write a batch; returns how many of its rows the sink refused."""

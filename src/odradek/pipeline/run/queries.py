@@ -28,6 +28,8 @@ from odradek.pipeline.run.isolation import Ranges
 from odradek.pipeline.run.outputs import Output, QueryId
 from odradek.pipeline.run.progress import BatchProgress, batch_progress
 from odradek.pipeline.session import new_session
+from odradek.spark.exactly_once import OnceSink, Part, order_of
+from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +91,7 @@ class Query:
         self.directory = self.checkpoint.query(identity.kind, identity.name)
         self._query: StreamingQuery | None = None
         self._gate: Gate | None = None
+        self._once_sink: OnceSink | None = None
         self._last_batch_seen = -1
         self.refused: dict[int, int] = {}  # rows that the sink refused, by batch
 
@@ -191,8 +194,35 @@ class Query:
         query = self.checkpoint.query_id(identity.kind, identity.name)[:8]
         return f"{identity.kind}.{identity.name}/{query}-{batch:09d}"
 
+    @property
+    def is_once(self) -> bool:
+        """True if a batch is one transaction: one output that wants it is enough, because they share their fate."""
+        return any(output.exactly_once for output in self.outputs)
+
+    @property
+    def letters_in_transaction(self) -> bool:
+        return any(output.letters_in_transaction for output in self.outputs)
+
+    def _write_once(self, rows: DataFrame, number: int) -> None:
+        checkpoint, held = QueryCheckpoint.of(rows), list[DataFrame]()
+        if self._once_sink is None or self._once_sink.sink != checkpoint.query_id:
+            name = f"{self.pipeline.name}.{self.label}"
+            self._once_sink = OnceSink(self.outputs[0].properties, checkpoint.query_id, name)
+        try:
+            parts = self._parts(rows, number, held)
+            order = order_of(checkpoint, number)
+            self._once_sink.write(order, parts, checkpoint, was_reached=number > 0)
+        finally:
+            for frame in held:
+                frame.unpersist()
+
+    def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
+        return self.outputs[0].parts(rows, number, held)
+
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        if refused := self.outputs[0].write(rows, number):
+        if self.is_once:
+            self._write_once(rows, number)
+        elif refused := self.outputs[0].write(rows, number):
             self.refused[number] = refused
 
     @property

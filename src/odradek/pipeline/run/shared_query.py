@@ -4,12 +4,14 @@ The stream is the decoded records. A batch of them is kept while the outputs are
 over that batch as it would be over the stream: stages treat row by row (`check.sharing`), so it makes no difference.
 Of good records only the row is kept, of rejected ones also their bytes.
 
-**A failed batch runs again as a whole**, but outputs that have been written are left out as long as this process lives:
-what one output fails on does not repeat the rows of the others. Each output skips the records that it fails on,
-and only those.
+**A batch is one transaction**, with the rows of all outputs, if one of them is written exactly once.
+
+Otherwise **a failed batch runs again as a whole**, but outputs that have been written are left out as long as this
+process lives: what one output fails on does not repeat the rows of the others. In both cases each output skips the
+records that it fails on, and only those.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Observation
@@ -27,6 +29,7 @@ from odradek.pipeline.run.outputs import Output, QueryId, rejects_of
 from odradek.pipeline.run.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.run.queries import Query
 from odradek.pipeline.session import new_session
+from odradek.spark.exactly_once import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,29 +119,50 @@ class SharedQuery(Query):
         return _without_bytes(weaver.decoded(kind, self._schema, {}), kind)
 
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        if self._written[0] != number:
-            self._written = (number, {})
-        counts = self._written[1]
         rows.persist()
         try:
-            for output in self.unwritten:
-                self._failed = output
-                counts[output] = self._write_output(output, rows, number)
+            if self.is_once:
+                self._write_once(rows, number)
+            else:
+                self._write_one_by_one(rows, number)
         finally:
             rows.unpersist()
         self._failed = None
-        self._counts[number] = counts
         self._counts.pop(number - KEPT_COUNTS, None)
+
+    def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
+        """Those of all outputs, in one transaction. Each is computed before the next is asked for."""
+        counts = self._counts[number] = {}
+        for output in self.outputs:
+            self._failed = output
+            frame, weaver, observation = self._observed(output, rows)
+            if output.sink is not None or frame.count():
+                yield from output.parts(output.explained(frame, weaver), number, held)
+            counts[output] = observation.get
+        self._failed = None
+
+    def _write_one_by_one(self, rows: DataFrame, number: int) -> None:
+        if self._written[0] != number:
+            self._written = (number, {})
+        counts = self._written[1]
+        for output in self.unwritten:
+            self._failed = output
+            counts[output] = self._write_output(output, rows, number)
+        self._counts[number] = counts
 
     def _write_output(self, output: Output, rows: DataFrame, number: int) -> dict[str, int]:
         """Returns the counts of the output's rows."""
-        assert self._stages is not None
-        weaver = SharedWeaver(rows, self.pipeline, self._stages, self.group.source, self._schema)
-        observation = Observation()
-        frame = output.frame(weaver, observation)
+        frame, weaver, observation = self._observed(output, rows)
         if output.sink is not None or frame.count():
             output.write(output.explained(frame, weaver), number)
         return observation.get
+
+    def _observed(self, output: Output, rows: DataFrame) -> tuple[DataFrame, Weaver, Observation]:
+        """An output's rows of a batch, which are counted when they are computed."""
+        assert self._stages is not None
+        weaver = SharedWeaver(rows, self.pipeline, self._stages, self.group.source, self._schema)
+        observation = Observation()
+        return output.frame(weaver, observation), weaver, observation
 
     def woven(self, output: Output) -> DataFrame:
         """What is made of a batch for an output, over a batch that has no records."""
