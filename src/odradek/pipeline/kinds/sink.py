@@ -5,7 +5,7 @@ two batches nothing is half written. Kinds that Spark writes itself (`spark_writ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,9 +74,10 @@ class SinkKind(ABC):
         return None
 
     @property
-    def exactly_once(self) -> bool:
-        """True if a batch is one transaction with its entry in the ledger; then `part` is called instead of `write`."""
-        return False
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        """The client settings of the cluster whose ledger knows its batches; each is a transaction then, and `part` is
+        called instead of `write`. None: it has no ledger."""
+        return None
 
     def part(self, frame: DataFrame) -> "Part":
         """The batch as a part of a transaction."""

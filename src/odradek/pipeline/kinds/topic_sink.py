@@ -6,6 +6,7 @@ back into it, in `write`: a stream cannot be sorted, but a batch can.
 """
 
 import json
+from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -41,15 +42,16 @@ class TopicSinkKind(SinkKind):
 
     @property
     def guarantee(self) -> str:
-        if self.exactly_once:
+        if self.ledger_settings is not None:
             return "exactly once, for readers of committed data"
         if self.sink.mode == "update":
             return "at least once; the newest row of a key is the last one"
         return super().guarantee
 
     @property
-    def exactly_once(self) -> bool:
-        return self.target.declaration.exactly_once
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        declaration = self.target.declaration
+        return declaration.kafka if declaration.exactly_once else None
 
     def part(self, frame: DataFrame) -> Part:
         """A batch as a part of a transaction."""

@@ -4,17 +4,16 @@ Most queries have one output. A shared one (`shared_query`) has several, and eac
 how many rows it wrote, and what it is called.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from odradek.client.properties import Properties
 from odradek.pipeline.check.weaving import Weaver, graph
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, TopicSink
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline
 from odradek.pipeline.kinds.dead_letters import (
     decode_letters,
     knows_its_record,
@@ -26,14 +25,12 @@ from odradek.pipeline.kinds.dead_letters import (
 )
 from odradek.pipeline.kinds.registry import sink_kind, source_kind
 from odradek.pipeline.kinds.sink import Batch, SinkKind
-from odradek.pipeline.kinds.topics import kafka_options
 from odradek.pipeline.rows.decoding import REJECTED
 from odradek.pipeline.rows.transforms import REASON
 from odradek.pipeline.run.isolation import BadRecord
 from odradek.pipeline.run.letters import letter_of
 from odradek.pipeline.run.progress import OBSERVED
 from odradek.spark.exactly_once import Part
-from odradek.spark.options import parse_sink_options
 
 
 @dataclass(frozen=True)
@@ -105,23 +102,14 @@ class Output:
     # Writing, exactly once
 
     @property
-    def exactly_once(self) -> bool:
-        """True if batches are transactions. Dead letters in files are no part of one."""
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        """The client settings of the cluster where its batches are transactions; None if they are not. Dead letters in
+        files are no part of one."""
         if self.sink is not None:
-            return self.sink.exactly_once
+            return self.sink.ledger_settings
         letters = self.pipeline.dead_letters
-        return letters is not None and letters.topic is not None and letters.topic.exactly_once
-
-    @property
-    def properties(self) -> Properties:
-        """The client settings of its cluster."""
-        if self.sink is None:
-            assert self.pipeline.dead_letters is not None and self.pipeline.dead_letters.topic is not None
-            kafka = self.pipeline.dead_letters.topic.kafka
-        else:
-            assert isinstance(self.sink.sink.target, TopicSink)
-            kafka = self.sink.sink.target.declaration.kafka
-        return parse_sink_options(kafka_options(kafka)).properties
+        topic = None if letters is None else letters.topic
+        return topic.kafka if topic is not None and topic.exactly_once else None
 
     @property
     def _letters_join(self) -> bool:
@@ -133,7 +121,7 @@ class Output:
 
     @property
     def letters_in_transaction(self) -> bool:
-        return self.exactly_once and self._letters_join
+        return self.ledger_settings is not None and self._letters_join
 
     def parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
         """What a batch adds to its transaction. `held` are frames to release afterwards."""

@@ -12,7 +12,7 @@ batch is being written; then we wait for the last one in Spark's commit log; the
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,14 @@ from odradek.pipeline.check.weaving import StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.kinds.sink import SinkKind
+from odradek.pipeline.kinds.topics import kafka_options
 from odradek.pipeline.run.held_batch import HeldReader
 from odradek.pipeline.run.isolation import Ranges
 from odradek.pipeline.run.outputs import Output, QueryId
 from odradek.pipeline.run.progress import BatchProgress, batch_progress
 from odradek.pipeline.session import new_session
 from odradek.spark.exactly_once import OnceSink, Part, order_of
+from odradek.spark.options import parse_sink_options
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
@@ -197,7 +199,12 @@ class Query:
     @property
     def is_once(self) -> bool:
         """True if a batch is one transaction: one output that wants it is enough, because they share their fate."""
-        return any(output.exactly_once for output in self.outputs)
+        return self._ledger_settings is not None
+
+    @property
+    def _ledger_settings(self) -> Mapping[str, str] | None:
+        found = (output.ledger_settings for output in self.outputs)
+        return next((settings for settings in found if settings is not None), None)
 
     @property
     def letters_in_transaction(self) -> bool:
@@ -205,9 +212,11 @@ class Query:
 
     def _write_once(self, rows: DataFrame, number: int) -> None:
         checkpoint, held = QueryCheckpoint.of(rows), list[DataFrame]()
+        settings = self._ledger_settings
+        assert settings is not None
         if self._once_sink is None or self._once_sink.sink != checkpoint.query_id:
-            name = f"{self.pipeline.name}.{self.label}"
-            self._once_sink = OnceSink(self.outputs[0].properties, checkpoint.query_id, name)
+            properties = parse_sink_options(kafka_options(settings)).properties
+            self._once_sink = OnceSink(properties, checkpoint.query_id, f"{self.pipeline.name}.{self.label}")
         try:
             parts = self._parts(rows, number, held)
             order = order_of(checkpoint, number)

@@ -16,9 +16,9 @@ from odradek.errors import KafkaError
 from odradek.ledger.record import Entry, UnreadableRecord
 from odradek.ledger.topic import Ledger
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, TopicSink
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.kinds.registry import source_kinds
+from odradek.pipeline.kinds.registry import sink_kinds, source_kinds
 from odradek.pipeline.kinds.topics import BrokersAway, Offsets, client_settings, group_of, topics_of
 from odradek.pipeline.run.progress import waiting_in
 
@@ -158,11 +158,10 @@ def _read_ledgers(pipeline: Pipeline, checkpoint: Checkpoint, found: Status) -> 
 
 
 def _clusters_with_ledger(pipeline: Pipeline) -> list[Mapping[str, str]]:
-    targets = [sink.target for sink in pipeline.sinks.values()]
-    declarations = [target.declaration for target in targets if isinstance(target, TopicSink)]
-    if pipeline.dead_letters is not None and pipeline.dead_letters.topic is not None:
-        declarations.append(pipeline.dead_letters.topic)
-    return list({one.kafka[BOOTSTRAP]: one.kafka for one in declarations if one.exactly_once}.values())
+    found = [kind.ledger_settings for kind in sink_kinds(pipeline).values()]
+    if pipeline.dead_letters is not None and (topic := pipeline.dead_letters.topic) is not None:
+        found.append(topic.kafka if topic.exactly_once else None)
+    return list({one[BOOTSTRAP]: one for one in found if one is not None}.values())
 
 
 def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Cluster) -> None:
