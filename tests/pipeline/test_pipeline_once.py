@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from odradek.pipeline.run.status import status
 from tests.pipeline.lab import Lab
 from tests.pipeline.test_pipeline_sharing import SHOP, ids, shop
-from tests.spark.test_spark_exactly_once import forget_last_commit
+from tests.spark.committed import forget_last_commit
 
 TWICE = """
 [sources.orders]

@@ -1,4 +1,6 @@
-"""A topic as a reader of committed data sees it, by our own client."""
+"""A topic as a reader of committed data sees it, by our own client; and a checkpoint as a crash leaves it."""
+
+from pathlib import Path
 
 from odradek.client.cluster import EARLIEST, LATEST, Cluster
 from odradek.client.fetching import RangeReader
@@ -27,3 +29,11 @@ def committed_records(bootstrap: str, topic: str) -> list[Record]:
 
 def committed_values(bootstrap: str, topic: str) -> list[str]:
     return sorted((one.value or b"").decode() for one in committed_records(bootstrap, topic))
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """As if the driver had been killed between EndTxn and Spark's commit."""
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    (checkpoint / "commits" / str(last)).unlink()
+    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    return last

@@ -19,7 +19,7 @@ from odradek.ledger.writer import RowsChanged
 from odradek.spark import blobs, exactly_once, write_exactly_once, write_once
 from odradek.spark.failures import sentence_of
 from odradek.spark.options import InvalidOption
-from tests.spark.committed import committed_records, committed_values
+from tests.spark.committed import committed_records, committed_values, forget_last_commit
 
 _numbers = itertools.count()
 
@@ -42,14 +42,6 @@ def run(frame, options, checkpoint: Path, mode: str = "append") -> None:
     writer = write_exactly_once(frame.writeStream.outputMode(mode), options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-
-
-def forget_last_commit(checkpoint: Path) -> int:
-    """As if the driver had been killed between EndTxn and Spark's commit."""
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    (checkpoint / "commits" / str(last)).unlink()
-    (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
-    return last
 
 
 def test_a_batch_that_runs_again_writes_nothing_and_the_next_one_does(
