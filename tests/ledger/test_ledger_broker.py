@@ -23,7 +23,8 @@ from tests.support import RunningBroker, running_broker
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory) -> Iterator[RunningBroker]:
-    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+    often = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "100"}
+    with running_broker(tmp_path_factory.mktemp("broker"), **often) as broker:
         Topics(broker.bootstrap).create(partitions=2, name=program.TOPIC)
         yield broker
 
@@ -113,6 +114,33 @@ def test_a_second_process_stops_the_first(broker):
         writer.write(Order("two", 1, "f1", adopted[0]), Tagged("two", 1), adopted.append)
     run(Client(broker), "two", checkpoint, 3)
     assert rows_of(broker, "two") == every_row(3)
+
+
+class SlowRows(Tagged):
+    """Rows whose sending takes longer than the transaction's timeout, the first time."""
+
+    def __init__(self, broker: RunningBroker, sink: str) -> None:
+        super().__init__(sink, 0)
+        self._broker, self.tries = broker, 0
+
+    def rounds(self):
+        self.tries += 1
+        first, second = super().rounds()
+        yield first
+        yield []  # waits for the responses of the first
+        if self.tries == 1:
+            committed_values(
+                self._broker.bootstrap, program.TOPIC
+            )  # returns once the transaction was aborted
+        yield second
+
+
+def test_a_batch_that_takes_longer_than_its_timeout_is_written_again(broker):
+    rows = SlowRows(broker, "slow")
+    writer = Writer(Client(broker), "slow", ProduceSettings(), timeout_ms=1500)
+    assert writer.write(Order("slow", 0, "f"), rows, lambda _: None).is_new
+    assert rows.tries == 2
+    assert rows_of(broker, "slow") == every_row(1)
 
 
 def test_versions_are_those_of_the_older_protocol(broker):

@@ -10,7 +10,7 @@ from odradek.records.record import Record, decode_batch
 
 def committed_records(bootstrap: str, topic: str) -> list[Record]:
     """Everything below the high watermark, however long it takes until that is stable."""
-    host, _, port = bootstrap.partition(":")
+    host, _, port = bootstrap.split(",")[0].partition(":")
     cluster = Cluster(ClientSettings(bootstrap=((host, int(port)),)))
     found = []
     try:
