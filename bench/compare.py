@@ -1,11 +1,12 @@
-"""Two versions of the code beside each other: what a change has cost a single node, or gained.
+"""Two versions of the code beside each other: what a change has cost a node and a cluster of three, or gained.
 
     git worktree add ../before COMMIT
     python -m bench.compare ../before
 
 Both run on the same machine in turn, again and again, and the order changes with each round: what else the machine
-does meets both alike. CPU is compared, not time, because it depends least on that. The load generators, and all of this
-program but the broker, are those of the version that `python -m bench.compare` belongs to.
+does meets both alike. CPU is compared, because it depends least on that, and for one request at a time also how long
+half of them take. The load generators, and all of this program but the brokers, are those of the version that
+`python -m bench.compare` belongs to.
 
 A start is measured on a directory that was closed cleanly, with the code already compiled: until the broker announces
 itself, and until it is at rest, when what it imports ahead is imported.
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from bench import workloads
 from bench.measure import Numbers, await_rest, memory_mb, ratio_of, spread_of
-from bench.systems import Odradek
+from bench.systems import Odradek, UnsyncedOdradekCluster
 
 HERE = Path(__file__).parent.parent
 STARTS = 5  # in a round, of which the median counts
@@ -37,7 +38,18 @@ FIGURES = {
     "synced_us": ("one message a request, synced, CPU", "µs"),
     "unsynced_us": ("one message a request, not synced, CPU", "µs"),
     "bulk_s_gb": ("bulk produce of 1 KB, not synced, CPU", "s/GB"),
+    "synced_p50_us": ("one request at a time, synced, p50", "µs"),
+    "unsynced_p50_us": ("one request at a time, not synced, p50", "µs"),
+    "replicated_us": ("replication 3, one message a request, CPU of all", "µs"),
+    "replicated_bulk_s_gb": ("replication 3, bulk produce of 1 KB, CPU of all", "s/GB"),
+    "replicated_p50_us": ("replication 3, one request at a time, p50", "µs"),
 }
+PARTS = ("start", "requests", "replicated")
+
+
+def environ_of(worktree: Path) -> Mapping[str, str]:
+    """The environment in which Python finds the sources of a worktree."""
+    return {**os.environ, "PYTHONPATH": str(worktree / "src")}
 
 
 class Version(Odradek):
@@ -47,11 +59,14 @@ class Version(Odradek):
         self.name = f"{worktree.name}-{is_synced}"  # type: ignore[misc]
         super().__init__(scratch)
         self.settings = {"log.sync.commit": str(is_synced).lower()}  # type: ignore[misc]
-        self._sources = worktree / "src"
+        self._worktree = worktree
         self.home.mkdir()
 
-    def run_process(self, command: list[str], environ: object = None) -> subprocess.Popen[bytes]:
-        return super().run_process([*command, "--json"], {**os.environ, "PYTHONPATH": str(self._sources)})
+    def environ(self) -> Mapping[str, str]:
+        return environ_of(self._worktree)
+
+    def run_process(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return super().run_process([*command, "--json"])
 
     def announced_cpu_ms(self) -> float:
         """Start it, and take its CPU time when it says that it listens."""
@@ -68,6 +83,19 @@ class Version(Odradek):
         return time.clock_gettime(~self.processes[0].pid << 3 | 2) * 1000
 
 
+class ClusterVersion(UnsyncedOdradekCluster):
+    """Three nodes from the sources of one worktree."""
+
+    def __init__(self, scratch: Path, worktree: Path) -> None:
+        self.name = f"{worktree.name}-cluster"  # type: ignore[misc]
+        super().__init__(scratch)
+        self._worktree = worktree
+        self.home.mkdir()
+
+    def environ(self) -> Mapping[str, str]:
+        return environ_of(self._worktree)
+
+
 def starts(version: Version) -> Numbers:
     samples = []
     for number in range(STARTS + 1):
@@ -81,20 +109,40 @@ def starts(version: Version) -> Numbers:
 
 
 def requests(version: Version, scale: float) -> Numbers:
-    version.start()
     try:
+        version.start()
         workloads.one_message(version, WARM_UP_SCALE * scale)
-        numbers = workloads.one_message(version, scale)
-        cpu = numbers["request_user_us"] + numbers["request_kernel_us"]
+        cpu = request_cpu_us(workloads.one_message(version, scale))
+        p50 = workloads.latency(version, scale)["p50_us"]
         if version.settings["log.sync.commit"] == "true":
-            return {"synced_us": cpu}
-        bulk = workloads.bulk(version, scale)
+            return {"synced_us": cpu, "synced_p50_us": p50}
+        bulk = bulk_cpu_s_gb(workloads.bulk(version, scale))
+        return {"unsynced_us": cpu, "unsynced_p50_us": p50, "bulk_s_gb": bulk}
+    finally:
+        version.stop()
+
+
+def replicated(version: ClusterVersion, scale: float) -> Numbers:
+    version.prepare()
+    try:
+        version.start()
+        workloads.one_message(version, WARM_UP_SCALE * scale, replication=3)
+        one_message = workloads.one_message(version, scale, replication=3)
         return {
-            "unsynced_us": cpu,
-            "bulk_s_gb": bulk["produce_user_s_gb"] + bulk["produce_kernel_s_gb"],
+            "replicated_us": request_cpu_us(one_message),
+            "replicated_p50_us": workloads.latency(version, scale, replication=3)["p50_us"],
+            "replicated_bulk_s_gb": bulk_cpu_s_gb(workloads.bulk(version, scale, replication=3)),
         }
     finally:
         version.stop()
+
+
+def request_cpu_us(numbers: Numbers) -> float:
+    return numbers["request_user_us"] + numbers["request_kernel_us"]
+
+
+def bulk_cpu_s_gb(numbers: Numbers) -> float:
+    return numbers["produce_user_s_gb"] + numbers["produce_kernel_s_gb"]
 
 
 def measure(worktree: Path, scale: float, parts: Sequence[str]) -> Numbers:
@@ -107,6 +155,8 @@ def measure(worktree: Path, scale: float, parts: Sequence[str]) -> Numbers:
                 numbers |= starts(version)
             if "requests" in parts:
                 numbers |= requests(version, scale)
+        if "replicated" in parts:
+            numbers |= replicated(ClusterVersion(Path(scratch), worktree), scale)
     return numbers
 
 
@@ -145,10 +195,10 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--rounds", type=int, default=6, metavar="N", help="how often (6)")
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="share of the requests (1)")
-    parser.add_argument("--only", choices=("start", "requests"), help="a part of it")
+    parser.add_argument("--only", choices=PARTS, help="a part of it")
     options = parser.parse_args(arguments)
     worktrees = [options.before.resolve(), options.after.resolve()]
-    parts = (options.only,) if options.only else ("start", "requests")
+    parts = (options.only,) if options.only else PARTS
     console, results = Console(), []
     for result in rounds(worktrees, options.rounds, options.scale, parts):
         results.append(result)

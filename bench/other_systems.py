@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +168,8 @@ class RabbitMq(StreamsSystem):
             f"stream.advertised_host = 127.0.0.1\nstream.advertised_port = {self.port}\n"
         )
 
-    def spawn(self) -> list[subprocess.Popen[bytes]]:
-        """With a port mapper of its own, which the server would else start and leave behind."""
-        environ = os.environ | {
+    def environ(self) -> Mapping[str, str]:
+        return os.environ | {
             "HOME": str(self.home),
             "RABBITMQ_NODENAME": "bench@localhost",
             "RABBITMQ_MNESIA_BASE": str(self.home / "data"),
@@ -181,5 +181,8 @@ class RabbitMq(StreamsSystem):
             "ERL_EPMD_PORT": str(self.other_ports[1]),
             "RABBITMQ_DIST_PORT": str(self.other_ports[2]),
         }
-        mapper = self.run_process(["epmd"], environ)
-        return [self.run_process([str(RABBITMQ_SERVER)], environ), mapper]
+
+    def spawn(self) -> list[subprocess.Popen[bytes]]:
+        """Start the server, and before it a port mapper, which the server would otherwise start and leave behind."""
+        mapper = self.run_process(["epmd"])
+        return [self.run_process([str(RABBITMQ_SERVER)]), mapper]

@@ -35,11 +35,9 @@ NOT_SYNCED = "not synced"
 SYNCED = "synced"
 
 
-def as_installed(environ: Mapping[str, str] | None) -> dict[str, str]:
+def as_installed(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment, without what makes Python compile its sources at every start: pip compiles what it installs."""
-    return {
-        name: value for name, value in (environ or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
+    return {name: value for name, value in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class System:
@@ -129,12 +127,15 @@ class System:
     def is_running(self) -> bool:
         return all(process.poll() is None for process in self.processes)
 
-    def run_process(
-        self, command: list[str], environ: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def environ(self) -> Mapping[str, str]:
+        """The environment in which its processes run."""
+        return os.environ
+
+    def run_process(self, command: list[str]) -> subprocess.Popen[bytes]:
+        environ = as_installed(self.environ())
         with (self.home / "output.log").open("ab") as output:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=as_installed(environ)
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ
             )
 
     def log(self) -> str:
@@ -260,7 +261,7 @@ class Quorum(KafkaProtocolSystem):
         for node in self.nodes:
             self.properties_file(node).write_text(self._properties(node))
             command = self.format_command(self.properties_file(node), cluster, voters)
-            result = subprocess.run(command, capture_output=True, text=True)
+            result = subprocess.run(command, capture_output=True, text=True, env=dict(self.environ()))
             if result.returncode != 0:
                 raise Unavailable(
                     f"{self.title}: its directory was not formatted: {result.stderr or result.stdout}"

@@ -1,11 +1,14 @@
-"""How log lines and errors show untrusted strings and numbers of things.
+"""How log lines, errors and output show untrusted strings and numbers of things.
 
 Strings from a client (its client id, a topic's name, a member's id) are `shown`: quoted, without control characters,
 cut if they are long. So no client can fake a line of the log, or fill the log with one request.
 """
 
+from collections.abc import Iterable
+
 MAX_SHOWN = 100  # characters of one string of a client
 MAX_LINE = 4_000  # characters of a whole message
+UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def shown(text: str | None, limit: int = MAX_SHOWN) -> str:
@@ -41,3 +44,25 @@ def duration(seconds: float) -> str:
 def count_of(number: int, noun: str) -> str:
     """1 member, 2 members, 1,000 partitions"""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def counted(count: int, noun: str) -> str:
+    """1 member, 2 members, 1000 partitions: for output that programs may read, too."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def joined(items: Iterable[object]) -> str:
+    """1,2,3"""
+    return ",".join(map(str, items))
+
+
+def readable_size(size_bytes: int | None) -> str | None:
+    """1536 is 1.5 KB; None stays None."""
+    if size_bytes is None:
+        return None
+    size = float(size_bytes)
+    for unit in UNITS:
+        if size < 1024 or unit == UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"

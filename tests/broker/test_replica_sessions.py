@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import replica_sessions
-from odradek.api.fetch.fetching import Fetching
-from odradek.api.fetch.sessions import FetchSession
+from odradek.api.fetch import follower_session
+from odradek.api.fetch.follower import FollowerFetch
 from odradek.apis.table import BROKER
+from odradek.fetching.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
+from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch
 from odradek.services import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
@@ -36,16 +37,16 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
 
     def count(name: str) -> None:
-        read = getattr(Fetching, name)
+        read = getattr(FollowerFetch, name)
 
-        def counted(self: Fetching, wanted: Any, size_so_far: int) -> Any:
+        def counted(self: FollowerFetch, wanted: Any, size_so_far: int) -> Any:
             before = len(seen)
             answer = read(self, wanted, size_so_far)
             if len(seen) == before:  # one of them may call the other
                 seen.append(wanted.asked.partition)
             return answer
 
-        monkeypatch.setattr(Fetching, name, counted)
+        monkeypatch.setattr(FollowerFetch, name, counted)
 
     count("read_first")
     count("read_partition")
@@ -131,8 +132,6 @@ def test_of_a_thousand_idle_partitions_none_is_looked_at(tmp_path: Path, looks: 
     async def scenario(following: Following) -> None:
         assert len(await following.fetch()) == len(looks) == 1000, "a full fetch"
         looks.clear()
-        assert await following.fetch() == {} and len(looks) == 1000, "the first in the session"
-        looks.clear()
         for _ in range(3):
             assert await following.fetch() == {}
         assert looks == []
@@ -205,7 +204,7 @@ def test_a_deleted_record_is_told_within_some_fetches(
         await settled(following, looks)
         leader.log.delete_records_before(1)
         assert await following.fetch() == {}, "nobody tells of it"
-        monkeypatch.setattr(replica_sessions, "LOOK_AT_ALL_MS", 0)
+        monkeypatch.setattr(follower_session, "LOOK_AT_ALL_MS", 0)
         assert (await following.fetch())[0].log_start_offset == 1
 
     run(tmp_path, 3, scenario)
@@ -283,6 +282,22 @@ def test_an_idle_replica_is_not_taken_for_one_that_lags(tmp_path: Path, looks: l
     run(tmp_path, 3, scenario)
 
 
+def test_a_new_high_watermark_does_not_make_it_lag(tmp_path: Path, looks: list[int]) -> None:
+    """Another replica was behind, and nothing was written meanwhile: this one had everything until the next write."""
+
+    async def scenario(following: Following) -> None:
+        await settled(following, looks)
+        leader = following.leader()
+        leader.progress[REPLICA].last_caught_up_ms = -100_000
+        await following.fetch()
+        leader._high_watermark_waiters.wake()
+        await following.produce(0)
+        now_ms = following.broker.broker.services.node.host.steady_ms()
+        assert leader.lagging_replicas(now_ms, max_lag_ms=30_000) == frozenset()
+
+    run(tmp_path, 3, scenario)
+
+
 def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, looks: list[int]) -> None:
     async def scenario(following: Following) -> None:
         await settled(following, looks)
@@ -295,6 +310,62 @@ def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, 
         looks.clear()
         await following.fetch()
         assert looks == []
+
+    run(tmp_path, 3, scenario)
+
+
+@pytest.mark.parametrize("in_session", [True, False])
+def test_a_replica_out_of_the_isr_is_woken_by_an_append(
+    tmp_path: Path, looks: list[int], in_session: bool
+) -> None:
+    """It may join any moment, and then writes wait for it."""
+
+    async def scenario(following: Following) -> None:
+        if in_session:
+            await settled(following, looks)
+        following.set_isr(1, index=1)
+        waiting = asyncio.ensure_future(following.fetch(max_wait_ms=50_000))
+        await asyncio.sleep(0)
+        await following.produce(1)
+        answers = await waiting
+        assert answers[1].records
+
+    run(tmp_path, 3, scenario)
+
+
+def test_a_fetch_without_a_session_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario(following: Following) -> None:
+        following.session_epoch = -1
+        request = following.request(0, 1, 2, max_wait_ms=50_000)
+        waiting = asyncio.ensure_future(following.broker.ask(request, VERSION))
+        await asyncio.sleep(0)
+        assert all(following.leader(index).has_waiters for index in range(3))
+        await following.produce(1)
+        response = await waiting
+        assert response.session_id == 0 and len(response.responses[0].partitions) == 3
+        assert not any(following.leader(index)._end_waiters for index in range(3))
+
+    run(tmp_path, 3, scenario)
+
+
+def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append comes after its partition was read, and before the fetch waits."""
+    monkeypatch.setattr("odradek.api.fetch.handler.MANY_PARTITIONS", 1)
+
+    async def scenario(following: Following) -> None:
+        await following.fetch()
+        begin_wait = FollowerFetch.begin_wait
+
+        def append_and_begin(self: FollowerFetch) -> None:
+            batch = build_batch([Record(0, 0, None, b"x")])
+            following.leader(0).append(batch, read_header(batch), 0)
+            begin_wait(self)
+
+        monkeypatch.setattr(FollowerFetch, "begin_wait", append_and_begin)
+        answers = await following.fetch(0, 1, 2, max_wait_ms=50_000)
+        assert list(answers) == [0] and answers[0].records
 
     run(tmp_path, 3, scenario)
 
@@ -320,12 +391,12 @@ class FakeClock:
 
 def test_waits_share_a_timer_and_each_ends_when_its_own_time_is_up() -> None:
     clock: Any = FakeClock()
-    known = replica_sessions.ReplicaSession(FetchSession(1, True), REPLICA, 0)
+    known = follower_session.FollowerSession(FetchSession(1, True), REPLICA, clock, 0)
     ended: list[str] = []
 
     def wait(name: str, until_ms: int) -> Any:
         fetch: Any = SimpleNamespace(until_ms=until_ms, time_out=lambda: ended.append(name))
-        known.wait(fetch, clock)
+        known.wait(fetch)
         return fetch
 
     wait("answered", 500)

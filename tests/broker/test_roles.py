@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch.fetching import Fetching
+from odradek.api.fetch.consumer import ConsumerFetch
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER
@@ -251,13 +251,13 @@ MANY = 400
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The partitions that were looked at, by index."""
-    read, looked = Fetching.read_partition, []
+    read, looked = ConsumerFetch.read_partition, []
 
-    def counted(self: Fetching, wanted: Any, size_so_far: int) -> Any:
+    def counted(self: ConsumerFetch, wanted: Any, size_so_far: int) -> Any:
         looked.append(wanted.asked.partition)
         return read(self, wanted, size_so_far)
 
-    monkeypatch.setattr(Fetching, "read_partition", counted)
+    monkeypatch.setattr(ConsumerFetch, "read_partition", counted)
     return looked
 
 
@@ -314,17 +314,16 @@ def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
     async def scenario(broker: InProcess) -> None:
         await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 3, 1)]), 7)
         leader = broker.broker.replicas.leader(TOPIC, 0)
-        read = Fetching.read_in_steps
+        begin_wait = ConsumerFetch.begin_wait
 
-        def read_and_let_others_append(self: Fetching) -> Any:
-            reading = yield from read(self)
+        def let_others_append(self: ConsumerFetch) -> None:
             batch = build_batch([Record(0, 0, None, b"x")])
             leader.append(batch, read_header(batch), 0)
             leader.log.sync()
             leader.maybe_advance_high_watermark()
-            return reading
+            begin_wait(self)
 
-        monkeypatch.setattr(Fetching, "read_in_steps", read_and_let_others_append)
+        monkeypatch.setattr(ConsumerFetch, "begin_wait", let_others_append)
         answer = await broker.ask(fetch_request(max_wait_ms=60_000, partitions=3), 12)
         assert [found.high_watermark for found in answer.responses[0].partitions if found.records] == [1]
 

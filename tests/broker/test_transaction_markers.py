@@ -345,7 +345,7 @@ def test_markers_for_committed_offsets_go_to_the_group_coordinator(
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
             await broker.create_topic(OFFSETS_TOPIC, 2)
-            put(broker.broker.services.coordination, "get_groups", PlayedGroups)
+            put(broker.broker.services.coordination, "get", lambda kind: PlayedGroups())
             assert await broker.end(topic=OFFSETS_TOPIC, partitions=(1,), coordinator_epoch=3) == [told]
             assert ends == [(1, TransactionEnd(7, 1, 3, True, 2))]
 

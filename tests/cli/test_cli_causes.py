@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from odradek.cli.failures import Heard, shortened
+from odradek.admin.access import Heard, shortened
 from odradek.errors import ErrorCode
 from odradek.wire.codec import Message
 from odradek.wire.frame import SIZE, encode_response, read_request_header

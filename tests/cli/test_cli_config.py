@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli import cluster_status
-from odradek.cli.cluster_status import QuorumStatus
+from odradek.admin import overview
+from odradek.admin.status import QuorumStatus
 
 Odradek = Callable[..., CompletedProcess[str]]
 
@@ -190,9 +190,9 @@ def test_the_controller_is_the_leader_of_the_quorum(
 ) -> None:
     """A cluster with a quorum names any of its brokers when it is asked for its controller."""
     led = QuorumStatus(7, 1, 1, [], [])
-    monkeypatch.setattr(cluster_status, "find_quorum", lambda *_: (led, ""))
+    monkeypatch.setattr(overview, "find_quorum", lambda *_: (led, ""))
     view = read(odradek, "cluster", "info")
     assert view["controller"] == 7
     assert [one["is_controller"] for one in view["brokers"]] == [False]
-    monkeypatch.setattr(cluster_status, "find_quorum", lambda *_: (None, ""))  # an older cluster
+    monkeypatch.setattr(overview, "find_quorum", lambda *_: (None, ""))  # an older cluster
     assert read(odradek, "cluster", "info")["controller"] == 1

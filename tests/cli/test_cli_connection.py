@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek import __version__
-from odradek.cli.java_names import to_librdkafka
+from odradek.admin.client_names import to_librdkafka
 from tests.support import run_command
 
 
@@ -80,7 +80,7 @@ def test_java_names_become_librdkafkas() -> None:
 def test_settings_of_a_file_are_used_and_unknown_ones_named(silent_port: int, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("key.serializer=org.example.Serializer\nacks=some\n")
-    result = run_command("topic", "list", "--command-config", str(file), "-b", f"127.0.0.1:{silent_port}")
+    result = run_command("consume", "t", "--command-config", str(file), "-b", f"127.0.0.1:{silent_port}")
     assert result.returncode == 1
     warning, error = result.stderr.splitlines()
     assert warning == "warning: ignoring the setting key.serializer, which this client does not know"

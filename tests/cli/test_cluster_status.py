@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.cluster_status import (
+from odradek.admin.status import (
     BrokerStatus,
     ClusterStatus,
     PartitionStatus,

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cli.cluster_voters import SILENT_MS, QuorumState, Replica, followers_alive, odd
+from odradek.admin.voters import SILENT_MS, QuorumState, Replica, followers_alive, odd
 from odradek.wire.messages.describe_quorum import PartitionDataInResponse, ReplicaState
 
 

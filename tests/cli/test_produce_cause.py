@@ -6,8 +6,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from odradek.cli import cluster_status
-from odradek.cli.produce_cause import Copies, Leader, Quotas, Throttling, causes
+from odradek.admin import status
+from odradek.admin.produce_cause import Copies, Leader, Quotas, Throttling, causes
 from odradek.testing import Broker
 
 Odradek = Callable[..., CompletedProcess[str]]
@@ -38,7 +38,7 @@ def test_the_cluster_is_asked_for_the_cause(
     cause: str,
 ) -> None:
     if is_full:  # by the rule for brokers that do not say so
-        monkeypatch.setattr(cluster_status, "little_room", lambda total_bytes: 1 << 60)
+        monkeypatch.setattr(status, "little_room", lambda total_bytes: 1 << 60)
     with Broker() as broker:
         broker.create_topic(topic)
         with broker.faults.answer("Produce", error="KAFKA_STORAGE_ERROR", times=1000):

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from odradek.cli.group_offsets import Place
-from odradek.cli.reassignment_plan import ImpossiblePlan, Layout, Move, Wish, make_plan
+from odradek.admin.places import Place
+from odradek.admin.reassignment_plan import ImpossiblePlan, Layout, Move, Wish, make_plan
 
 
 def layout_of(

@@ -6,7 +6,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from odradek.cli.output import Coloured, coloured, counted, lag_cell, print_columns, state_cell
+from odradek.cli.output import Coloured, coloured, lag_cell, print_columns, state_cell
+from odradek.wording import counted
 
 Odradek = Callable[..., CompletedProcess[str]]
 HEADER = ("TOPIC", "PARTITIONS", "SIZE", "STATE", "LAG")

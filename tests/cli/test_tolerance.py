@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.cli.tolerance import Copies, tolerance
+from odradek.admin.tolerance import Copies, tolerance
 
 THREE_OF_THREE = Copies("t", 3, 2)
 

@@ -26,6 +26,14 @@ class Damages:
         """Without those of topics that are deleted, or partitions that have moved away."""
         return sum(self._is_of_replica(*place) for place in self._broker_epochs)
 
+    def names(self) -> list[str]:
+        """The damaged replicas, for people."""
+        return [
+            f"{self._logs.logs[topic_id, index].name} of node {broker_id} is damaged"
+            for topic_id, index, broker_id in self._broker_epochs
+            if self._is_of_replica(topic_id, index, broker_id)
+        ]
+
     def _is_of_replica(self, topic_id: UUID, index: int, broker_id: int) -> bool:
         is_there = topic_id in self._logs.image.topics_by_id
         return is_there and broker_id in self._logs.logs[topic_id, index].registration.replicas

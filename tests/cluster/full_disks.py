@@ -39,11 +39,11 @@ class FullDisks(LeaderFaults):
 
     async def _fill_disk_alone(self) -> None:
         """Nothing else happens."""
-        await self._wait_for(
-            self.replicated.all_in_sync,
-            IN_SYNC_WITHIN,
-            "not all replicas are in sync, though all faults are over",
-        )
+        try:
+            await self._wait_for(self.replicated.all_in_sync, IN_SYNC_WITHIN, "not all replicas are in sync")
+        except Violation as error:
+            reasons = [*self.replicated.missing(), *self.replicated.damages.names()]
+            raise Violation(f"{error}, though all faults are over: {reasons}") from None
         node_id = self._leading()
         if node_id is None:
             return

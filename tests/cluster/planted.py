@@ -1,492 +1,321 @@
-"""Bugs that are planted in the product, to show that the simulation of clusters would find them.
+"""Bugs that are planted in a cluster, to show that its simulation finds them; see `tests/planting`.
 
-python -m tests.cluster.planted                 find the first seed that catches each, and print the table
-python -m tests.cluster.planted NAME            plant one, and run the simulation from its seed on
-python -m tests.cluster.planted NAME FIRST      find the first seed from this one on that catches it
+Kinds of seeds (`among`) are those of `run.KINDS`.
 """
 
-import subprocess
-import sys
+from tests.planting.changes import (
+    afterwards,
+    assigning,
+    beforehand,
+    judging,
+    never,
+    returning,
+    swapping,
+    without,
+)
+from tests.planting.planted import planted
 
-from tests.cluster.planted_damage import DAMAGE
-from tests.cluster.planted_deletions import DELETIONS
-from tests.cluster.planted_rot import ROT
-from tests.simulation.mutation import Mutation, Planted, plant
-
-MAX_SEEDS = 500
-
-
-PLANTED = [
-    Planted(
+METADATA = [
+    planted(
         "snapshot",
         "a snapshot has no records of configs",
-        0,
-        (
-            Mutation(
-                "metadata.snapshot",
-                '    "configs": _write_configs,\n',
-                '    "configs": lambda image: iter(()),\n',
-            ),
-        ),
+        returning("metadata.snapshot:_write_configs", "()"),
+        among="metadata",
     ),
-    Planted(
+    planted(
         "stale",
         "a node decides though it is not the active controller",
-        16,
-        (
-            Mutation(
-                "services.metadata",
-                """        if not self.quorum.is_active:
-            error = KafkaError""",
-                """        if False:
-            error = KafkaError""",
-            ),
-        ),
+        never("services.metadata:BrokerMetadata.decide_here", "is_active"),
+        among="metadata",
     ),
-    Planted(
+    planted(
         "early",
         "the controller's image is applied before the commit",
-        0,
-        (
-            Mutation(
-                "metadata.log",
-                "while self._pending and self._pending[0].last_offset < self.high_watermark:",
-                "while self._pending:",
-            ),
-        ),
+        judging("metadata.log:MetadataLog.publish", "last_offset", by="self._pending"),
+        among="metadata",
     ),
-    Planted(
+    planted(
         "response",
         "a response is sent before the commit",
-        0,
-        (
-            Mutation(
-                "services.quorum_waiters",
-                """        if self._led.epoch == epoch and self._led.offset >= offset:
-            return
-        if not self._log.raft""",
-                """        if self._log.newest.offset >= offset:
-            return
-        if not self._log.raft""",
-            ),
+        judging(
+            "services.quorum_waiters:CommitWaiters.committed", "_led", by="self._log.newest.offset >= offset"
         ),
+        among="metadata",
     ),
-    Planted(
+    planted(
         "follower",
         "a follower applies all that it has fetched, committed or not",
-        0,
-        (
-            Mutation(
-                "metadata.log",
-                """        if self.image.offset + 1 < self.high_watermark:
-            with self._advising():
-                read = self._reader.read(self.image, self.high_watermark)""",
-                """        known = self.high_watermark if self.raft.is_leader else self.end_offset
-        if self.image.offset + 1 < known:
-            with self._advising():
-                read = self._reader.read(self.image, known)""",
-            ),
+        swapping(
+            "metadata.log:MetadataLog.publish",
+            "self.high_watermark",
+            "(self.high_watermark if self.raft.is_leader else self.end_offset)",
         ),
+        among="metadata",
     ),
-    Planted(
+    planted(
         "bootstrap",
         "the first controller does not write the records of a new cluster",
-        0,
-        (
-            Mutation(
-                "services.metadata",
-                "            self._activate(self._append)\n",
-                "            pass\n",
-            ),
-        ),
+        without("services.metadata:BrokerMetadata._became_active", "_activate"),
+        among="metadata",
     ),
-    # Replication
-    Planted(
-        "current-isr",
-        "the high watermark is the minimum over the current ISR instead of the maximal one",
-        1,
-        (
-            Mutation(
-                "replication.leader",
-                "        others = sorted(maximal_isr - {self.node_id})\n",
-                "        others = sorted(self.isr - {self.node_id})\n",
-            ),
-        ),
-    ),
-    Planted(
-        "unsynced",
-        "a follower fetches on, and is counted, before its records are on its disk",
-        1,
-        (
-            Mutation(
-                "replication.follower",
-                "return not self.settings.sync_commit or self.log.synced_offset == self.log.end_offset",
-                "return True",
-            ),
-        ),
-    ),
-    Planted(
-        "early-join",
-        "a replica joins the ISR though it has not all that came before the leader's epoch",
-        13,
-        (
-            Mutation(
-                "replication.leader",
-                "enough = max(self.high_watermark, self.epoch_start_offset)",
-                "enough = self.high_watermark",
-            ),
-        ),
-    ),
-    Planted(
-        "broker-epoch",
-        "a replica joins the ISR by fetches of its broker's earlier life",
-        1,
-        (
-            Mutation("services.isr", "            and epoch in (-1, broker.epoch)\n", ""),
-            Mutation(
-                "controller.requests.alter_partition",
-                "return member.broker_epoch in (ANY_EPOCH, broker.epoch)",
-                "return True",
-            ),
-        ),
-    ),
-    Planted(
-        "partition-epoch",
-        "the controller takes an ISR that was proposed to an older registration",
-        1,
-        (
-            Mutation(
-                "controller.requests.alter_partition",
-                "    if wanted.partition_epoch < partition.partition_epoch:\n",
-                "    if False:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "to-high-watermark",
-        "a follower cuts its log to the high watermark that it knows",
-        1,
-        (
-            Mutation(
-                "replication.follower",
-                """        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
-
-    def __repr__""",
-                """        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
-        if log.segments:
-            log.truncate_to(self.high_watermark)
-
-    def __repr__""",
-            ),
-        ),
-    ),
-    Planted(
-        "divergence",
-        "the leader does not compare a follower's last epoch with its own log",
-        1,
-        (
-            Mutation(
-                "api.fetch.fetching",
-                "        if epoch < last_fetched_epoch or end_offset < fetch_offset:\n",
-                "        if False:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "latest",
-        "a new leader answers ListOffsets before it knows its high watermark",
-        6,
-        (
-            Mutation(
-                "api.list_offsets",
-                "        if self._is_consumer and not leader.knows_high_watermark:\n",
-                "        if False:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "epoch-kept",
-        "a leader that was restarted goes on in the epoch of its earlier life",
-        3,
-        (
-            Mutation(
-                "services.local_partitions",
-                "        if registration.leader == self._node_id and not self._is_registered(self._image):\n",
-                "        if False:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "producer-state",
-        "what producers had sent is remembered though it was cut off",
-        95,
-        (
-            Mutation(
-                "storage.log.log",
-                "self._finish_later(self.leader_epochs.persist, self._rebuild_producers)",
-                "self._finish_later(self.leader_epochs.persist)",
-            ),
-        ),
-    ),
-    Planted(
-        "old-ack",
-        "whoever waits for an acknowledgement gets it when the epoch is over",
-        3,
-        (
-            Mutation(
-                "replication.leader",
-                "        self._offset_waiters.end(error)\n",
-                "        self._offset_waiters.reached(self.log.end_offset)\n",
-            ),
-        ),
-    ),
-    Planted(
-        "elr",
-        "where the ISR is empty any replica is elected, eligible or not",
-        3,
-        (
-            Mutation(
-                "controller.elections",
-                "    eligible = isr or elr\n",
-                "    eligible = isr or partition.replicas\n",
-            ),
-        ),
-    ),
-    Planted(
-        "coordinator",
-        "a coordinator goes on answering when its partition has another leader",
-        10,
-        (
-            Mutation(
-                "services.shards",
-                """            del self._shards[index]
-            present.runner.resign("its partition has a new leader epoch")
-""",
-                """            return
-""",
-            ),
-        ),
-    ),
-    Planted(
-        "min-isr",
-        "min.insync.replicas is not looked at",
-        1,
-        (
-            Mutation(
-                "replication.leader",
-                "self.has_enough_replicas = len(self.isr) >= min(",
-                "self.has_enough_replicas = len(self.isr) >= 1 or len(self.isr) >= min(",
-            ),
-        ),
-    ),
-    Planted(
-        "unclean",
-        "leaders are elected uncleanly though the topic does not allow that",
-        3,
-        (
-            Mutation(
-                "controller.elections",
-                "Election.UNCLEAN if is_unclean else Election.ONLINE",
-                "Election.UNCLEAN",
-            ),
-        ),
-    ),
-    # Upkeep
-    Planted(
-        "eager-compaction",
-        "compaction goes on beyond what is committed",
-        1,
-        (
-            Mutation(
-                "services.compactor",
-                "facts_of(replica.log, replica.last_stable_offset, clean_offset)",
-                "facts_of(replica.log, replica.log.end_offset, clean_offset)",
-            ),
-        ),
-    ),
-    Planted(
-        "eager-retention",
-        "retention deletes what is not committed",
-        4,
-        (
-            Mutation(
-                "services.maintenance",
-                "        return replica.high_watermark if replica else 0\n",
-                "        return replica.log.end_offset if replica else 0\n",
-            ),
-        ),
-    ),
-    Planted(
-        "start-over",
-        "a follower keeps its records though the leader's log starts after them",
-        2,
-        (
-            Mutation(
-                "replication.follower",
-                """            self.log.truncate_fully_and_start_at(offset)
-            self._move_high_watermark(offset)
-""",
-                "            pass\n",
-            ),
-        ),
-    ),
-    # Groups of KIP-848
-    Planted(
-        "unreleased",
-        "a partition is given to its next owner before the former one has given it up",
-        1,
-        (
-            Mutation(
-                "coordinators.consumer.member",
-                "            if holder_of(topic, partition) not in (None, member_id)\n",
-                "            if False\n",
-            ),
-        ),
-    ),
-    # Unclean elections
-    Planted(
-        "unclean-follower",
-        "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
-        41,
-        (
-            Mutation(
-                "replication.follower",
-                "        log.truncate_to(offset)\n        self.high_watermark = min",
-                "        log.truncate_to(max(offset, self.high_watermark))\n        self.high_watermark = min",
-            ),
-        ),
-    ),
-    # Reassignment
-    Planted(
-        "move-early",
-        "a reassignment completes before its new replicas are in sync",
-        44,
-        (
-            Mutation(
-                "controller.reassignment",
-                "    if not in_sync or not set(required) <= set(in_sync):\n",
-                "    if not in_sync:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "move-delete",
-        "a replica that will be removed deletes its log before it has left",
-        4,
-        (
-            Mutation(
-                "services.local_partitions",
-                "            if self._node_id not in registration.replicas:\n",
-                """            if self._node_id in registration.removing_replicas or (
-                self._node_id not in registration.replicas
-            ):
-""",
-            ),
-        ),
-    ),
-    Planted(
-        "move-keep",
-        "a replica that has left the partition keeps its log, and its role",
-        4,
-        (
-            Mutation(
-                "services.local_partitions",
-                "            if self._node_id not in registration.replicas:\n",
-                "            if self._node_id not in registration.replicas and self._present(topic, index) is None:\n",
-            ),
-        ),
-    ),
-    Planted(
-        "move-cancel",
-        "cancelling a reassignment puts all original replicas into the ISR, in sync or not",
-        12,
-        (
-            Mutation(
-                "controller.reassignment",
-                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
-                "    isr = list(replicas)\n",
-            ),
-        ),
-    ),
-    Planted(
-        "move-shrink",
-        "cancelling a reassignment takes members out of the ISR that were not being added",
-        4,
-        (
-            Mutation(
-                "controller.reassignment",
-                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
-                "    isr = [replica for replica in partition.isr if replica in replicas][:1]\n",
-            ),
-        ),
-    ),
-    # Full disks
-    Planted(
-        "full-leader",
-        "a broker whose disk is full keeps its leaderships",
-        19,
-        (
-            Mutation(
-                "controller.brokers",
-                "    return change_partitions(image, config, concerns, leave, most) if full else []\n",
-                "    return []\n",
-            ),
-        ),
-    ),
-    Planted(
-        "full-for-ever",
-        "a broker whose disk was full does not notice that there is room again",
-        1,
-        (
-            Mutation(
-                "storage.disk.room",
-                "return self.level is Level.FULL and not self.is_short and now >= self._distrusted_until",
-                "return False",
-            ),
-        ),
-    ),
-    *DELETIONS,
-    *DAMAGE,
-    *ROT,
 ]
 
+REPLICATION = [
+    planted(
+        "current-isr",
+        "the high watermark is the minimum over the current ISR instead of the maximal one",
+        assigning("replication.leader:Leader._count_on", "others", "sorted(self.isr - {self.node_id})"),
+    ),
+    planted(
+        "unsynced",
+        "a follower fetches on, and is counted, before its records are on its disk",
+        returning("replication.follower:Follower.may_fetch", "True"),
+    ),
+    planted(
+        "early-join",
+        "a replica joins the ISR though it has not all that came before the leader's epoch",
+        swapping("replication.leader:Leader.joining_replicas", "self.epoch_start_offset", "0"),
+    ),
+    planted(
+        "broker-epoch",
+        "a replica joins the ISR by fetches of its broker's earlier life",
+        swapping("services.isr:InSyncReplicas._active", "broker.epoch", "epoch"),
+        swapping("controller.requests.alter_partition:_may_join", "broker.epoch", "member.broker_epoch"),
+    ),
+    planted(
+        "partition-epoch",
+        "the controller takes an ISR that was proposed to an older registration",
+        swapping(
+            "controller.requests.alter_partition:_why_not",
+            "wanted.partition_epoch < partition.partition_epoch",
+            "False",
+        ),
+    ),
+    planted(
+        "to-high-watermark",
+        "a follower cuts its log to the high watermark that it knows",
+        afterwards(
+            "replication.follower:Follower.__init__",
+            "if log.segments: log.truncate_to(self.high_watermark)",
+        ),
+    ),
+    planted(
+        "divergence",
+        "the leader does not compare a follower's last epoch with its own log",
+        returning("replication.role:Role.divergence", "None"),
+    ),
+    planted(
+        "latest",
+        "a new leader answers ListOffsets before it knows its high watermark",
+        returning("api.list_offsets:Search._check_high_watermark", "None"),
+    ),
+    planted(
+        "epoch-kept",
+        "a leader that was restarted goes on in the epoch of its earlier life",
+        never("services.local_partitions:LocalPartitions._give_role", "_is_registered"),
+    ),
+    planted(
+        "producer-state",
+        "what producers had sent is remembered though it was cut off",
+        swapping("storage.log.log:Log.truncate_to", "self._rebuild_producers", "(lambda: None)"),
+        script="tests/cluster/test_cluster_histories.py::test_a_leader_whose_log_was_cut",
+    ),
+    planted(
+        "old-ack",
+        "whoever waits for an acknowledgement gets it when the epoch is over",
+        swapping(
+            "replication.leader:Leader.close",
+            "self._offset_waiters.end(...)",
+            "self._offset_waiters.reached(self.log.end_offset)",
+        ),
+    ),
+    planted(
+        "elr",
+        "where the ISR is empty any replica is elected, eligible or not",
+        beforehand("controller.elections:_elect", "elr = partition.replicas"),
+    ),
+    planted(
+        "coordinator",
+        "a coordinator goes on answering when its partition has another leader",
+        beforehand(
+            "services.shards:Shards.new_role",
+            "if replica.topic_partition.topic == self._topic.name:\n"
+            "    if replica.topic_partition.partition in self._shards:\n"
+            "        return",
+        ),
+    ),
+    planted(
+        "min-isr",
+        "min.insync.replicas is not looked at",
+        afterwards("replication.leader:Leader._count_isr", "self.has_enough_replicas = bool(self.isr)"),
+    ),
+    planted(
+        "unclean",
+        "leaders are elected uncleanly though the topic does not allow that",
+        swapping("controller.elections:rules_of", "Election.ONLINE", "Election.UNCLEAN"),
+    ),
+    planted(
+        "unclean-follower",
+        "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
+        swapping(
+            "replication.follower:Follower.truncate",
+            "log.truncate_to(...)",
+            "log.truncate_to(max(offset, self.high_watermark))",
+        ),
+        script="tests/cluster/test_cluster_histories.py::test_after_an_unclean_election",
+    ),
+    planted(
+        "start-over",
+        "a follower keeps its records though the leader's log starts after them",
+        without(
+            "replication.follower:Follower.start_over", "truncate_fully_and_start_at", "_move_high_watermark"
+        ),
+    ),
+    planted(
+        "unreleased",
+        "a partition is given to its next owner before the former one has given it up (KIP-848)",
+        never("coordinators.consumer.member:_free_part", "holder_of"),
+    ),
+]
 
-def search(planted: Planted, first: int) -> int:
-    plant(planted.mutations)
-    from tests.cluster.run import METADATA_EVERY, run_seeds
-    from tests.simulation.connection import Violation
+UPKEEP = [
+    planted(
+        "eager-compaction",
+        "compaction goes on beyond what is committed",
+        swapping(
+            "services.compactor:Compactor._choose", "replica.last_stable_offset", "replica.log.end_offset"
+        ),
+    ),
+    planted(
+        "eager-retention",
+        "retention deletes what is not committed",
+        swapping(
+            "services.maintenance:Maintenance._high_watermark",
+            "replica.high_watermark",
+            "replica.log.end_offset",
+        ),
+    ),
+    planted(
+        "deletion-early",
+        "DeleteRecords is answered once the leader has deleted the records",
+        returning("replication.leader:Leader.low_watermark", "self.log.log_start_offset"),
+        among="deleted",
+    ),
+    planted(
+        "deletion-unsaved",
+        "what DeleteRecords and followers delete is in memory alone until the next checkpoint",
+        without("storage.store:LogStore.delete_records", "_start_offsets.write"),
+        among="deleted",
+    ),
+    planted(
+        "deletion-middle",
+        "a follower that starts over in the middle of a batch does not take that batch",
+        returning("replication.follower:Follower._maybe_start_before", "None"),
+        script="tests/cluster/test_deleted_records.py::test_a_follower_that_was_away_catches_up",
+    ),
+    planted(
+        "deletion-too-far",
+        "DeleteRecords deletes the record at its offset, too",
+        swapping(
+            "api.delete_records:_new_start",
+            "(leader, offset)",
+            "(leader, offset + (0 < offset < leader.high_watermark))",
+        ),
+        among="deleted",
+    ),
+    planted(
+        "expired-early",
+        "retention goes by the time when a segment was begun, not by its newest record",
+        swapping("storage.log.retention:_expired.expired", "newest_time_ms(...)", "segment.created_ms"),
+    ),
+]
 
-    # Seeds without data do not find what is wrong with data.
-    is_metadata = first % METADATA_EVERY == 0
-    seeds = [seed for seed in range(first, first + MAX_SEEDS) if (seed % METADATA_EVERY == 0) == is_metadata]
-    for outcome in run_seeds(seeds):
-        if outcome.failure is not None and not isinstance(outcome.failure, Violation):
-            raise outcome.failure  # of the simulation itself: nothing was caught
-        if outcome.failure is not None:
-            print(f"{planted.name}: seed {outcome.seed} catches that {planted.bug}: {outcome.failure}")
-            return 0
-    print(f"{planted.name}: no seed from {first} on catches that {planted.bug}")
-    return 1
+REASSIGNMENT = [
+    planted(
+        "move-early",
+        "a reassignment completes before its new replicas are in sync",
+        judging("controller.reassignment:completed", "required", by="not in_sync"),
+        among="moves",
+    ),
+    planted(
+        "move-delete",
+        "a replica that will be removed deletes its log before it has left",
+        judging(
+            "services.local_partitions:LocalPartitions._plan_partitions",
+            "replicas",
+            by="self._node_id in registration.removing_replicas"
+            " or self._node_id not in registration.replicas",
+        ),
+        among="moves",
+    ),
+    planted(
+        "move-keep",
+        "a replica that has left the partition keeps its log, and its role",
+        judging(
+            "services.local_partitions:LocalPartitions._plan_partitions",
+            "replicas",
+            by="self._node_id not in registration.replicas and self._present(topic, index) is None",
+        ),
+        among="moves",
+    ),
+    planted(
+        "move-cancel",
+        "cancelling a reassignment puts all original replicas into the ISR, in sync or not",
+        assigning("controller.reassignment:reverted", "isr", "list(replicas)"),
+        among="moves",
+    ),
+    planted(
+        "move-shrink",
+        "cancelling a reassignment takes members out of the ISR that were not being added",
+        assigning(
+            "controller.reassignment:reverted",
+            "isr",
+            "[replica for replica in partition.isr if replica in replicas][:1]",
+        ),
+        among="moves",
+    ),
+]
 
+DISKS = [
+    planted(
+        "full-leader",
+        "a broker whose disk is full keeps its leaderships",
+        returning("controller.brokers:leave_full", "[]"),
+    ),
+    planted(
+        "full-for-ever",
+        "a broker whose disk was full does not notice that there is room again",
+        returning("storage.disk.room:Room.wants_probe", "False"),
+    ),
+    planted(
+        "recovery-wait",
+        "after all in-sync replicas were killed, the first that is back leads at once",
+        judging("controller.recovery:choose_leader", "min_isr", by="not told"),
+        script="tests/cluster/test_recovery_elections.py::test_the_node_with_a_damaged_log_starts_last",
+    ),
+    planted(
+        "recovery-shortest",
+        "after all in-sync replicas were killed, the one with the least of the log leads",
+        assigning("controller.recovery:choose_leader", "best", "min(told, key=order)"),
+    ),
+    planted(
+        "damage-after-stop",
+        "a log that was cut short after a clean stop counts as whole",
+        swapping("broker.node:Node.start", "self._store.has_damaged_logs", "False"),
+        script="tests/cluster/test_recovery_elections.py::test_a_log_that_is_damaged_after_a_clean_stop",
+    ),
+    planted(
+        "damage-kept",
+        "a replica that left the ISR with a damaged log follows with that log",
+        never("services.local_partitions:LocalPartitions._plan_partitions", "marked"),
+        among="rot",
+    ),
+    planted(
+        "damage-early",
+        "a damaged log is thrown away before the metadata says that nobody needs it",
+        returning("services.damaged_logs:is_to_be_copied_again", "name in store.marked"),
+        script="tests/cluster/test_damaged_replicas.py::test_it_stays_as_it_is_while_no_other",
+    ),
+]
 
-def main(arguments: list[str]) -> int:
-    if not arguments:
-        from tests.cluster.run import METADATA_EVERY
-
-        calls = [
-            [
-                sys.executable,
-                "-m",
-                "tests.cluster.planted",
-                item.name,
-                str(min(item.seed % METADATA_EVERY, 1)),
-            ]
-            for item in PLANTED
-        ]
-        return max(subprocess.run(call).returncode for call in calls)
-    (planted,) = [item for item in PLANTED if item.name == arguments[0]]
-    return search(planted, int(arguments[1]) if len(arguments) > 1 else planted.seed)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+PLANTED = [*METADATA, *REPLICATION, *UPKEEP, *REASSIGNMENT, *DISKS]

@@ -12,11 +12,20 @@ from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
 
 METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
+SEEDS = 104  # that `make test` runs
 MOVES_EVERY = 8  # and of those, these have partitions that move
 MOVES_FROM = 4
 ROT_EVERY = 8  # and in these, disks return other bytes than they were given
 ROT_FROM = 7
 COLLECT_EVERY = 5  # seeds
+# Kinds of seeds: what planted bugs may need.
+KINDS: dict[str, Callable[[int], bool]] = {
+    "": lambda seed: seed % METADATA_EVERY != 0,
+    "metadata": lambda seed: seed % METADATA_EVERY == 0,
+    "moves": lambda seed: isinstance(new_plan(seed), MovingStorm),
+    "rot": lambda seed: isinstance(new_plan(seed), RottenStorm),
+    "deleted": lambda seed: _has_topic(seed, "deleted"),
+}
 
 
 def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
@@ -49,6 +58,16 @@ def run_plan(seed: int, make: Callable[[], Faults]) -> Outcome:
     }
     took = time.process_time() - began
     return Outcome(seed, plan.worth, counts, failure, took, "sim-cluster")
+
+
+def _has_topic(seed: int, kind: str) -> bool:
+    plan = new_plan(seed)
+    return isinstance(plan, Storm) and plan.kind == kind
+
+
+def hunt(kind: str) -> Iterator[Outcome]:
+    """Run the seeds of this kind among those that `make test` runs."""
+    return run_seeds(filter(KINDS[kind], range(SEEDS)))
 
 
 def run_seeds(seeds: Iterable[int], run: Run = run_seed) -> Iterator[Outcome]:

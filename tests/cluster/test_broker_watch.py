@@ -29,30 +29,32 @@ class Connection:
         pass
 
 
-class Network:
+class Connecting:
+    """In place of a dialer."""
+
     def __init__(self, connect: Callable[[int], Connection]) -> None:
         """`connect` makes the connection of this number, or raises."""
         self._connect = connect
         self.attempts = 0
 
-    async def connect(self, host: str, port: int, timeout_seconds: float) -> Any:
+    async def connect(self, address: tuple[str, int], timeout_seconds: float) -> Any:
         self.attempts += 1
         return self._connect(self.attempts)
 
 
-def watch(connect: Callable[[int], Connection], seconds: float) -> tuple[Network, list[Broker]]:
+def watch(connect: Callable[[int], Connection], seconds: float) -> tuple[Connecting, list[Broker]]:
     """What is seen in this time."""
     loop, gone = VirtualLoop(), []
-    host, network = SimulatedHost(loop, Random(1), SimulatedFiles(), "here"), Network(connect)
+    host, connecting = SimulatedHost(loop, Random(1), SimulatedFiles(), "here"), Connecting(connect)
 
     async def look() -> None:
-        watching: Any = BrokerWatch(1, "PLAINTEXT", host, network, gone.append)  # type: ignore[arg-type]
+        watching: Any = BrokerWatch(1, "PLAINTEXT", host, connecting, gone.append)  # type: ignore[arg-type]
         watching.look_at(IMAGE)
         await asyncio.sleep(seconds)
         watching.stop()
 
     loop.run_until_complete(look())
-    return network, gone
+    return connecting, gone
 
 
 def test_a_connection_that_is_closed_is_made_again_at_once_and_a_refusal_is_the_end() -> None:
@@ -61,11 +63,11 @@ def test_a_connection_that_is_closed_is_made_again_at_once_and_a_refusal_is_the_
             raise ConnectionRefusedError
         return Connection(10)
 
-    network, gone = watch(connect, 10.5)
-    assert (network.attempts, gone) == (2, [BROKER])
+    connecting, gone = watch(connect, 10.5)
+    assert (connecting.attempts, gone) == (2, [BROKER])
 
 
 def test_who_accepts_and_closes_is_not_asked_without_a_pause() -> None:
     """A proxy does so for a broker that is down."""
-    network, gone = watch(lambda number: Connection(0), 10.5)
-    assert (network.attempts, gone) == (11, [])
+    connecting, gone = watch(lambda number: Connection(0), 10.5)
+    assert (connecting.attempts, gone) == (11, [])

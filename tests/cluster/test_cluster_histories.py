@@ -27,7 +27,11 @@ CONTROLLER = 4
 
 
 def run(
-    seed: int, replicas: list[int], scenario: Callable[[Cluster], Coroutine[Any, Any, None]], **settings: str
+    seed: int,
+    replicas: list[int],
+    scenario: Callable[[Cluster], Coroutine[Any, Any, None]],
+    is_unclean: bool = False,
+    **settings: str,
 ) -> None:
     """A topic of one partition with these replicas, the first of which leads."""
     quiet = {"auto.leader.rebalance.enable": "false", "replica.socket.timeout.ms": "60000"}
@@ -37,7 +41,10 @@ def run(
 
     async def main() -> None:
         await cluster.start()
-        configs = [CreatableTopicConfig("min.insync.replicas", "1")]
+        configs = [
+            CreatableTopicConfig("min.insync.replicas", "1"),
+            CreatableTopicConfig("unclean.leader.election.enable", str(is_unclean).lower()),
+        ]
         topic = CreatableTopic(TOPIC, -1, -1, [CreatableReplicaAssignment(0, replicas)], configs)
         response = await cluster.ask(1, CreateTopicsRequest([topic]), 7)
         assert [topic.error_code for topic in response.topics] == [0]
@@ -83,8 +90,8 @@ async def in_sync(cluster: Cluster, *node_ids: int) -> None:
     await until(lambda: set(partition(cluster).isr) == set(node_ids))
 
 
-async def write(cluster: Cluster, node_id: int, value: bytes, acks: int = 1) -> int:
-    batch = bytes(build_batch([Record(0, 1_700_000_000_000, b"k", value)]))
+async def write(cluster: Cluster, node_id: int, value: bytes, acks: int = 1, **producer: int) -> int:
+    batch = bytes(build_batch([Record(0, 1_700_000_000_000, b"k", value)], **producer))
     data = TopicProduceData(cluster.image(node_id).topics[TOPIC].id, TOPIC, [PartitionProduceData(0, batch)])
     request = ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[data])
     response = await cluster.ask(node_id, request, 13)
@@ -146,6 +153,44 @@ def test_kip_101_replicas_that_wrote_different_records_at_one_offset_find_that_o
         assert values(cluster, 1) == values(cluster, 2) == [b"m1", b"m3"]
 
     run(2, [1, 2], scenario)
+
+
+def test_a_leader_whose_log_was_cut_takes_a_batch_again_that_was_cut_off() -> None:
+    """It was never committed, so the producer sends it again: a duplicate of nothing."""
+
+    async def scenario(cluster: Cluster) -> None:
+        producer = {"producer_id": 7, "producer_epoch": 0}
+        assert await write(cluster, 1, b"m1", acks=-1, base_sequence=0, **producer) == 0
+        cut_off(cluster, 1)
+        assert await write(cluster, 1, b"m2", base_sequence=1, **producer) == 0
+        await leads(cluster, 2)
+        heal(cluster, 1)
+        await in_sync(cluster, 1, 2)
+        assert values(cluster, 1) == [b"m1"]
+        assert (await cluster.ask(2, ElectLeadersRequest(0, None), 2)).error_code == 0
+        await leads(cluster, 1)
+        assert await write(cluster, 1, b"m2", acks=-1, base_sequence=1, **producer) == 0
+        assert values(cluster, 1) == values(cluster, 2) == [b"m1", b"m2"]
+
+    run(6, [1, 2], scenario)
+
+
+def test_after_an_unclean_election_a_former_leader_cuts_what_it_had_committed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert await write(cluster, 1, b"m1", acks=-1) == 0
+        await until(lambda: replica(cluster, 2).high_watermark == 1)
+        cluster.machines[1].cut_power()
+        await leads(cluster, 2)
+        assert await write(cluster, 2, b"m2", acks=-1) == 0
+        await cluster.machines[2].stop()
+        await cluster.start(1)
+        await leads(cluster, 1)
+        assert await write(cluster, 1, b"x", acks=-1) == 0
+        await cluster.start(2)
+        await in_sync(cluster, 1, 2)
+        assert values(cluster, 1) == values(cluster, 2) == [b"m1", b"x"]
+
+    run(7, [1, 2], scenario, is_unclean=True)
 
 
 def test_kip_279_a_follower_whose_last_epoch_the_leader_never_saw() -> None:

@@ -2,14 +2,13 @@
 
 import pytest
 
-from tests.cluster.run import run_seed, run_seeds
+from tests.cluster.run import SEEDS, run_seed, run_seeds
 from tests.simulation.run import Totals
 
 CHUNK = 8
-CHUNKS = 13
 
 
-@pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
     totals = Totals()
     for outcome in run_seeds(range(first, first + CHUNK)):

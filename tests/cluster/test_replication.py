@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import replica_sessions
-from odradek.api.fetch.fetching import Fetching
+from odradek.api.fetch import follower_session
+from odradek.api.fetch.follower import FollowerFetch
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
 from odradek.services import replication
@@ -135,11 +135,11 @@ def test_a_leader_that_was_killed_does_not_go_on_in_its_epoch_while_it_starts() 
 
 def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers go on asking, and leaders answering; neither looks at what has not changed."""
-    monkeypatch.setattr(replica_sessions, "LOOK_AT_ALL_MS", 1_000_000)
+    monkeypatch.setattr(follower_session, "LOOK_AT_ALL_MS", 1_000_000)
     counts: Counter[str] = Counter()
     count_calls(monkeypatch, counts, Fetcher, "_next_frame")
     count_calls(monkeypatch, counts, Fetcher, "_position")
-    count_calls(monkeypatch, counts, Fetching, "read_partition")
+    count_calls(monkeypatch, counts, FollowerFetch, "read_partition")
 
     async def scenario(cluster: Cluster) -> None:
         response = await cluster.ask(1, CreateTopicsRequest([CreatableTopic("wide", 60, 3)]), 7)

@@ -16,6 +16,7 @@ the left, what the coordinator answers or writes is indented below.
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -76,7 +77,6 @@ class Conversation:
         self.generation: dict[str, int] = {}
         self._labels: dict[str, str] = {}  # member id -> name
         self._lines: list[str] = []
-        self._tokens = 0
         self.start()
 
     # --- the coordinator's life ---
@@ -84,9 +84,7 @@ class Conversation:
     def start(self) -> None:
         self.partition = lead(self.log, self._appended)
         journal = WatchedJournal(self.partition, self._before_append, self._write_lines)
-        self.runner = Runner(
-            journal, lambda: GroupCoordinator(self.settings, self.rng), self._hear, self.host
-        )
+        self.runner = Runner(journal, lambda: GroupCoordinator(self.settings, self.rng), self.host)
         self.runner.begin_loading()
         self.host.run_for(0)
 
@@ -126,11 +124,9 @@ class Conversation:
         api_version = request.MAX_VERSION if version is None else version
         wire = bytes(encode(request, api_version))
         request, _ = read_message(type(request), api_version, wire)
-        self._tokens += 1
         caller = Caller(address="127.0.0.1:1", client_id=name)
         self.answers.pop(name, None)
-        token = (name, api_version, self._tokens)
-        self.runner.handle(request, api_version, caller, token)
+        self.runner.handle(request, api_version, caller, partial(self._hear, name, api_version))
         return self.answers.get(name)
 
     def join(
@@ -299,11 +295,9 @@ class Conversation:
 
     def _pass_on(self, name: str, event: Any, version: int) -> Any:
         """What the broker has made of a request, instead of the request itself."""
-        self._tokens += 1
         self.answers.pop(name, None)
-        self.runner.handle(
-            event, version, Caller(address="127.0.0.1:1", client_id=name), (name, version, self._tokens)
-        )
+        caller = Caller(address="127.0.0.1:1", client_id=name)
+        self.runner.handle(event, version, caller, partial(self._hear, name, version))
         return self.answers.get(name)
 
     def fetch_offset(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
@@ -332,8 +326,7 @@ class Conversation:
     def _say(self, text: str) -> None:
         self._lines.append(text)
 
-    def _hear(self, token: Any, response: Any) -> None:
-        name, api_version, _ = token
+    def _hear(self, name: str, api_version: int, response: Any) -> None:
         if not isinstance(response, ErrorCode):
             encode(response, api_version)  # must fit the version that was asked
         self.answers[name] = response

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -394,7 +395,7 @@ class World:
         self.open[self.token] = (consumer, request, on_answer, number, dict(self.checker.acknowledged))
         caller = Caller(address="10.0.0.1:1", client_id=consumer.name)
         self.handling = request
-        self.runner.handle(request, 9, caller, self.token)
+        self.runner.handle(request, 9, caller, partial(self.respond, self.token))
         self.handling = None
         if getattr(request, "member_id", ""):
             self.checker.heard_ms[request.member_id] = self.now_ms
@@ -447,9 +448,7 @@ class World:
             self.log.compact()
         self.partition = lead(self.log, self.sync_later)
         journal = WatchedJournal(self.partition, self.before_append, self.after_append)
-        self.runner = Runner(
-            journal, lambda: GroupCoordinator(self.settings, self.rng), self.respond, self.host
-        )
+        self.runner = Runner(journal, lambda: GroupCoordinator(self.settings, self.rng), self.host)
         self.runner.tell(self.loaded)
         self.host.after(self.rng.randrange(1, 300), self.begin_loading, self.runner)
 

@@ -64,8 +64,8 @@ class Counter:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("hello", now_ms + 1_000, lambda now_ms: None)
 
-    def summary(self) -> str:
-        return ""
+    def __len__(self) -> int:
+        return 1
 
 
 @pytest.fixture
@@ -76,24 +76,24 @@ def shard() -> Shard:
 
 
 def add(shard: Shard, token: str, offset: int) -> None:
-    effects = shard.handle("add", *CONTEXT, token, 0)
-    assert effects.batch is not None and not effects.answers
+    ready = shard.handle("add", *CONTEXT, token, 0)
+    assert ready.batch is not None and not ready.answers
     shard.appended(offset)
 
 
 def test_an_answer_waits_for_its_record(shard: Shard) -> None:
     add(shard, "a", 7)
-    assert shard.committed(7) == []
-    assert shard.committed(8) == [("a", 1)]
-    assert shard.committed(9) == []
+    assert shard.committed(7).answers == []
+    assert shard.committed(8).answers == [("a", 1)]
+    assert shard.committed(9).answers == []
 
 
 def test_what_was_decided_on_uncommitted_state_waits_for_it(shard: Shard) -> None:
     add(shard, "a", 0)
-    assert shard.handle("read", *CONTEXT, "r", 0).answers == []
+    assert not shard.handle("read", *CONTEXT, "r", 0).answers
     add(shard, "b", 1)
-    assert shard.committed(1) == [("a", 1), ("r", 1)]
-    assert shard.committed(2) == [("b", 2)]
+    assert shard.committed(1).answers == [("a", 1), ("r", 1)]
+    assert shard.committed(2).answers == [("b", 2)]
     assert shard.handle("read", *CONTEXT, "r", 0).answers == [("r", 2)]
 
 
@@ -125,7 +125,7 @@ def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
     assert sorted(refused) == [(token, ErrorCode.NOT_COORDINATOR) for token in ("a", "r", "w")]
     assert shard.handle("read", *CONTEXT, "x", 0).answers == [("x", ErrorCode.NOT_COORDINATOR)]
     assert shard.tick(1_000) is None and shard.next_deadline_ms() is None
-    assert shard.committed(99) == []
+    assert shard.committed(99).answers == []
 
 
 def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
@@ -139,10 +139,10 @@ def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
 
 
 def test_a_timer_answers_what_waits(shard: Shard) -> None:
-    assert shard.handle("wait", *CONTEXT, "w", 5).answers == []
+    assert not shard.handle("wait", *CONTEXT, "w", 5).answers
     assert shard.tick(14) is None
-    effects = shard.tick(15)
-    assert effects is not None and effects.answers == [("w", 15)]
+    ready = shard.tick(15)
+    assert ready is not None and ready.answers == [("w", 15)]
 
 
 def test_a_request_may_be_refused_by_an_exception(shard: Shard) -> None:

@@ -1,5 +1,6 @@
 """Committed offsets: who may commit, what is given back, and when offsets go."""
 
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -233,7 +234,7 @@ def test_offsets_of_an_earlier_topic_of_a_name_go(talk: Conversation) -> None:
     for name, topic_id in (("a", old), ("b", new), ("c", UUID(int=0))):
         topic = OffsetCommitRequestTopic(topic_id, name, [OffsetCommitRequestPartition(0, 7)])
         request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
-        talk.runner.handle(request, 10, Caller(), ("tool", 9, name))
+        talk.runner.handle(request, 10, Caller(), partial(talk._hear, "tool", 9))
     ids = {"a": new, "b": new, "c": new}
     talk.runner.tell(lambda coordinator, now_ms: coordinator.forget_missing_topics(ids.get, now_ms))
     assert [talk.fetch_offset(name) for name in ids] == [-1, 7, 7]

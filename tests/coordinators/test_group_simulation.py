@@ -18,7 +18,7 @@ from odradek.coordinators.journal import Journal, Waiter
 from odradek.coordinators.offsets import Offsets
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Decision, Effects, Shard, StateBatch, Token
+from odradek.coordinators.runtime import Decision, Ready, Shard, StateBatch, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -62,28 +62,28 @@ def generations_have_one_number(patch: Patch) -> None:
 
 
 def answers_do_not_wait_for_the_commit(patch: Patch) -> None:
-    effects_of = Shard._effects
+    ready_of = Shard._ready
 
-    def _effects(self: Shard, decision: Decision) -> Effects:
-        effects = effects_of(self, decision)
-        if effects.batch is not None:
-            effects.answers = self._release(decision.answers)
+    def _ready(self: Shard, decision: Decision) -> Ready:
+        ready = ready_of(self, decision)
+        if ready.batch is not None:
+            ready.answers = self._release(decision.answers)
             decision.answers = []
             self._appending_for = None
-        return effects
+        return ready
 
-    patch.setattr(Shard, "_effects", _effects)
+    patch.setattr(Shard, "_ready", _ready)
 
 
 def reads_do_not_wait_for_the_commit(patch: Patch) -> None:
-    effects_of = Shard._effects
+    ready_of = Shard._ready
 
-    def _effects(self: Shard, decision: Decision) -> Effects:
+    def _ready(self: Shard, decision: Decision) -> Ready:
         if decision.records:
-            return effects_of(self, decision)
-        return Effects(answers=self._release(decision.answers))
+            return ready_of(self, decision)
+        return Ready(answers=self._release(decision.answers))
 
-    patch.setattr(Shard, "_effects", _effects)
+    patch.setattr(Shard, "_ready", _ready)
 
 
 def failed_appends_are_acknowledged(patch: Patch) -> None:

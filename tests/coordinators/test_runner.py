@@ -6,6 +6,7 @@ timers, appends that fail, and a log that has to be read again.
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,7 +42,9 @@ COMMIT, ABORT = Marker(False, 5), Marker(True, 5)
 
 class Balances:
     """Requests are tuples: ("set", name, amount), the same with a producer, ("end", producer, marker), ("get", name),
-    ("wait", ms), ("raise",), ("raise later", ms)."""
+    ("effect", amount, effect…), ("ask for", effect), ("wait", ms), ("raise",), ("raise later", ms)."""
+
+    noun = "account"
 
     def __init__(self) -> None:
         self.timers = Timers()
@@ -57,6 +60,10 @@ class Balances:
                 return Decision([(name, amount)], [(token, "done")], self.undo, producer, is_verified=True)
             case ("end", producer, marker):
                 return Decision([], [(token, "ended")], self.undo, producer, marker)
+            case ("effect", amount, *effects):
+                return Decision([("last", amount)], [(token, "done")], effects=effects)
+            case ("ask for", effect):
+                return Decision(effects=[effect])
             case ("get", name):
                 return Decision(answers=[(token, self.amounts.get(name))])
             case ("wait", delay_ms):
@@ -97,8 +104,8 @@ class Balances:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("audit", now_ms + 60_000, lambda now_ms: None)
 
-    def summary(self) -> str:
-        return f"{len(self.amounts)} accounts" if self.amounts else ""
+    def __len__(self) -> int:
+        return len(self.amounts)
 
 
 class Bank:
@@ -108,7 +115,8 @@ class Bank:
         self.host = VirtualHost(1_000)
         self.log = log or MemoryLog()
         self.syncs_at_once = True
-        self.responses: dict[Token, Any] = {}
+        self.responses: dict[Any, Any] = {}
+        self.effects: list[Any] = []
         self.start()
         if loads:
             self.load()
@@ -116,7 +124,7 @@ class Bank:
     def start(self) -> None:
         self.partition = lead(self.log, self._appended)
         journal = Journal(self.partition)
-        self.runner = Runner(journal, Balances, self._respond, self.host)
+        self.runner = Runner(journal, Balances, self.host, self._perform)
 
     def load(self) -> None:
         self.runner.begin_loading()
@@ -131,14 +139,20 @@ class Bank:
         if self.syncs_at_once:
             sync(self.partition)
 
-    def _respond(self, token: Token, response: Any) -> None:
+    def _respond(self, token: Any, response: Any) -> None:
         assert token not in self.responses, "answered twice"
         self.responses[token] = response
         if token == "raises":
             raise ConnectionError("planted")
 
-    def ask(self, token: Token, *request: Any) -> Any:
-        self.runner.handle(request, *CONTEXT, token)
+    def _perform(self, runner: Runner[Balances], effect: Any) -> None:
+        assert runner is self.runner
+        self.effects.append(effect)
+        if effect == "raises":
+            raise ConnectionError("planted")
+
+    def ask(self, token: Any, *request: Any) -> Any:
+        self.runner.handle(request, *CONTEXT, partial(self._respond, token))
         return self.responses.get(token)
 
 
@@ -186,6 +200,72 @@ def test_a_request_that_raises_leaves_the_runner_as_it_was(bank: Bank) -> None:
     assert bank.ask(1, "set", "anna", 5) == "done", "its token is free again"
 
 
+# --- effects, and events that are no requests ---
+
+
+def test_an_effect_is_carried_out_when_its_batch_is_committed(bank: Bank) -> None:
+    bank.syncs_at_once = False
+    bank.ask(1, "effect", 5, "first", "second")
+    bank.ask(2, "ask for", "third")
+    assert bank.effects == []
+    sync(bank.partition)
+    assert bank.effects == ["first", "second", "third"]
+    assert bank.responses == {1: "done"}
+
+
+def test_an_effect_is_carried_out_at_once_if_nothing_is_uncommitted(bank: Bank) -> None:
+    bank.ask(1, "ask for", "something")
+    assert bank.effects == ["something"]
+
+
+def test_effects_are_lost_with_an_append_that_fails_and_with_the_leadership(bank: Bank) -> None:
+    bank.partition.has_enough_replicas = False
+    assert bank.ask(1, "effect", 5, "first") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bank.partition.has_enough_replicas = True
+    bank.syncs_at_once = False
+    bank.ask(2, "effect", 5, "second")
+    bank.ask(3, "ask for", "third")
+    bank.runner.resign()
+    sync(bank.partition)
+    assert bank.effects == []
+
+
+@pytest.mark.plants_traceback
+def test_an_effect_that_raises_keeps_no_other_back(bank: Bank) -> None:
+    bank.ask(1, "effect", 5, "first", "raises", "last")
+    assert bank.effects == ["first", "raises", "last"]
+
+
+def test_a_request_is_answered_by_what_became_of_its_effect(bank: Bank) -> None:
+    """It waits meanwhile, like any other open request."""
+    for token in (1, 2):
+        bank.ask(token, "ask for", "something")
+    assert bank.responses == {}
+    respond = next(iter(bank.runner._shard._requests))
+    bank.syncs_at_once = False
+    bank.runner.tell(lambda coordinator, now_ms: Decision([("last", 7)], [(respond, "got it")]))
+    assert bank.responses == {} and bank.runner.coordinator.amounts == {"last": 7}
+    sync(bank.partition)
+    assert bank.responses == {1: "got it"}
+    bank.runner.resign()
+    assert bank.responses == {1: "got it", 2: ErrorCode.NOT_COORDINATOR}
+
+
+def test_a_decision_on_an_event_that_cannot_be_written_is_undone(bank: Bank) -> None:
+    bank.partition.has_enough_replicas = False
+    bank.runner.tell(lambda coordinator, now_ms: Decision([("last", 7)], undo=coordinator.undo))
+    assert bank.runner.coordinator.amounts == {} and bank.runner.coordinator.undone == 1
+
+
+def test_a_runner_is_active_from_its_load_to_its_resignation() -> None:
+    bank = Bank(filled(1), loads=False)
+    assert not bank.runner.is_active
+    bank.load()
+    assert bank.runner.is_active
+    bank.runner.resign()
+    assert not bank.runner.is_active
+
+
 # --- transactions ---
 
 
@@ -226,22 +306,26 @@ def test_batches_are_kafka_s_on_a_real_log() -> None:
     )
     partition.take_role(1, Partition(1, 0, 0, (1,), (1,), ()), now_ms=0)
     assert partition.leader is not None
-    responses: dict[Token, Any] = {}
+    responses: dict[int, Any] = {}
     journal = Journal(partition.leader)
-    runner = Runner(journal, Balances, responses.__setitem__, VirtualHost(1_000))
+    runner = Runner(journal, Balances, VirtualHost(1_000))
+
+    def handle(token: int, *request: Any) -> None:
+        runner.handle(request, *CONTEXT, partial(responses.__setitem__, token))
+
     runner.begin_loading()
-    runner.handle(("set", "all", 1), *CONTEXT, 1)
-    runner.handle(("set", "anna", 5, ANNA), *CONTEXT, 2)
+    handle(1, "set", "all", 1)
+    handle(2, "set", "anna", 5, ANNA)
     assert partition.last_stable_offset == 1, "a transaction is open"
-    runner.handle(("end", ANNA, ABORT), *CONTEXT, 3)
+    handle(3, "end", ANNA, ABORT)
     assert partition.last_stable_offset == 3
     assert responses == {1: "done", 2: "done", 3: "ended"}
     headers = [header for piece in read_batches(log) for header, _ in piece]
     assert [(header.producer_id, header.producer_epoch) for header in headers] == [(-1, -1), ANNA, ANNA]
     assert [header.is_transactional for header in headers] == [False, True, True]
     assert [header.is_control for header in headers] == [False, False, True]
-    runner.handle(("set", "anna", 6, ANNA._replace(epoch=1)), *CONTEXT, 4)
-    runner.handle(("set", "anna", 7, ANNA), *CONTEXT, 5)
+    handle(4, "set", "anna", 6, ANNA._replace(epoch=1))
+    handle(5, "set", "anna", 7, ANNA)
     assert responses[5] is ErrorCode.INVALID_PRODUCER_EPOCH, "the log refuses the fenced epoch"
     assert runner.coordinator.undone == 1
 

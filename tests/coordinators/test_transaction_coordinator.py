@@ -3,13 +3,21 @@
 import pytest
 
 from odradek.coordinators.transactions.coordinator import (
+    COMPLETE_RETRY_MS,
     EXPIRED_AT_ONCE,
     MOST_WAITING,
     PATIENCE_MS,
     TransactionSettings,
 )
+from odradek.coordinators.transactions.effects import GetProducerId
 from odradek.coordinators.transactions.records import encode
-from odradek.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_COMMIT
+from odradek.coordinators.transactions.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+)
 from odradek.coordinators.transactions.transaction import Transaction
 from odradek.errors import ErrorCode
 from tests.coordinators.conversation import lines
@@ -55,7 +63,6 @@ def test_commit_and_abort_before_version_2() -> None:
             > commit markers of 1000/0 (version 0) to t-0 u-1
         (the markers are written)
             CompleteCommit 1000/0
-            = NONE
         commit as 1000/0
             = NONE
         add t-2 as 1000/0
@@ -67,7 +74,6 @@ def test_commit_and_abort_before_version_2() -> None:
             > abort markers of 1000/0 (version 0) to t-2
         (the markers are written)
             CompleteAbort 1000/0
-            = NONE
     """)
 
 
@@ -93,7 +99,6 @@ def test_version_2_raises_the_epoch_at_every_end() -> None:
             > commit markers of 1000/1 (version 2) to t-0
         (the markers are written)
             CompleteCommit 1000/1
-            = NONE
         add t-1 as 1000/1
             Ongoing 1000/1: t-1
             = NONE
@@ -103,7 +108,6 @@ def test_version_2_raises_the_epoch_at_every_end() -> None:
             > abort markers of 1000/2 (version 2) to t-1
         (the markers are written)
             CompleteAbort 1000/2
-            = NONE
     """)
 
 
@@ -208,7 +212,6 @@ def test_partitions_that_come_early_wait_for_the_completion(version: int) -> Non
             Ongoing 1000/{epoch}: t-1
             Ongoing 1000/{epoch}: t-1 t-2
             = NONE
-            = NONE
             = NONE NONE
     """)
     assert talk.transaction.started_ms == talk.host.time_ms
@@ -244,7 +247,6 @@ def test_the_wait_is_short() -> None:
             = CONCURRENT_TRANSACTIONS
         (the markers are written)
             CompleteCommit 1000/1
-            = NONE
     """)
 
 
@@ -269,7 +271,6 @@ def test_those_who_wait_are_refused_if_the_completion_cannot_be_written() -> Non
     talk.markers()
     assert talk.heard() == lines("""
         (the markers are written)
-            = COORDINATOR_NOT_AVAILABLE
             = COORDINATOR_NOT_AVAILABLE
     """)
     talk.passes(1_000)
@@ -317,7 +318,6 @@ def test_verification_looks_and_changes_nothing() -> None:
             = CONCURRENT_TRANSACTIONS
         (the markers are written)
             CompleteCommit 1000/0
-            = NONE
         verify t-0 as 1000/0
             = TRANSACTION_ABORTABLE
     """)
@@ -341,15 +341,14 @@ def test_a_new_producer_aborts_the_open_transaction_of_the_last_one() -> None:
     assert talk.heard() == lines("""
         initialize
             PrepareAbort 1000/1: t-0
-            > abort markers of 1000/1 (version 2) to t-0
             = CONCURRENT_TRANSACTIONS
+            > abort markers of 1000/1 (version 2) to t-0
         initialize
             = CONCURRENT_TRANSACTIONS
         commit as 1000/0
             = CONCURRENT_TRANSACTIONS
         (the markers are written)
             CompleteAbort 1000/1
-            = NONE
         commit as 1000/0
             = INVALID_TXN_STATE
         initialize
@@ -371,8 +370,8 @@ def test_before_version_2_the_fenced_producer_is_told_so_at_once() -> None:
     assert talk.heard() == lines("""
         initialize
             PrepareAbort 1000/1: t-0
-            > abort markers of 1000/1 (version 0) to t-0
             = CONCURRENT_TRANSACTIONS
+            > abort markers of 1000/1 (version 0) to t-0
         commit as 1000/0
             = PRODUCER_FENCED
         add t-1 as 1000/0
@@ -491,7 +490,6 @@ def test_the_last_epoch_of_a_producer_id_brings_another_id_at_the_end_of_a_trans
             = CONCURRENT_TRANSACTIONS
         (the markers are written)
             CompleteCommit 1000/0
-            = NONE
         commit as 5/{MAX - 1}
             = 1000/0
         abort as 5/{MAX - 1}
@@ -542,6 +540,55 @@ def test_without_producer_ids_an_overdue_transaction_is_tried_again() -> None:
     assert talk.transaction.state is COMPLETE_ABORT
 
 
+def test_a_producer_id_that_comes_after_an_overdue_transaction_has_ended_is_not_used() -> None:
+    talk = TransactionTalk()
+    put(talk, Transaction(ID, 5, MAX - 2, timeout_ms=1_000))
+    talk.producer = (5, MAX - 2)
+    talk.add("t-0", version=3)
+    talk.end(commit=True, version=4)
+    talk.markers()
+    talk.add("t-0")
+    talk.heard()
+    late = GetProducerId(ID)
+    talk.runner.tell(lambda coordinator, now_ms: coordinator.producer_id_got(late, 7, now_ms))
+    assert talk.heard() == "" and talk.transaction.state is ONGOING, "it is the next one, and has time"
+
+
+def test_a_request_that_waits_for_a_producer_id_is_refused_when_the_coordinator_moves() -> None:
+    talk = TransactionTalk()
+    talk.has_producer_ids = False
+    assert talk.initialize() is None
+    talk.restarts()
+    assert talk.heard() == lines("""
+        initialize
+        (the coordinator moves)
+            = NOT_COORDINATOR
+    """)
+    talk.passes(60_000)
+    assert talk.heard() == "(60000 ms pass)"
+
+
+def test_a_request_for_which_there_is_no_producer_id_is_refused() -> None:
+    talk = TransactionTalk()
+    talk.refuses_producer_ids = True
+    assert talk.initialize().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    talk.refuses_producer_ids = False
+    assert talk.initialize().producer_id == 1000
+
+
+def test_a_request_may_be_refused_though_its_producer_id_has_come() -> None:
+    """Two producers initialize the same new id; the second one says who it is, and is not."""
+    talk = TransactionTalk()
+    talk.has_producer_ids = False
+    talk.initialize((7, 3))
+    (waiting,) = talk.asked_for
+    talk.has_producer_ids = True
+    talk.initialize()
+    talk.heard()
+    talk.runner.tell(lambda coordinator, now_ms: coordinator.producer_id_got(waiting, 2000, now_ms))
+    assert talk.heard() == "    = PRODUCER_FENCED"
+
+
 # --- timeouts and expiry ---
 
 
@@ -562,7 +609,6 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
             > abort markers of 1000/1 (version 2) to t-0 t-1
         (the markers are written)
             CompleteAbort 1000/1
-            = NONE
     """)
 
 
@@ -720,17 +766,21 @@ def test_a_takeover_that_cannot_be_written_does_not_cost_an_epoch() -> None:
     assert talk.transaction.producer_epoch == 1
 
 
-def test_a_completion_that_cannot_be_written_is_reported() -> None:
+def test_a_completion_that_cannot_be_written_is_tried_again() -> None:
     talk = TransactionTalk()
     talk.initialize()
     talk.add("t-0")
     talk.end(commit=True)
-    wanted = list(talk.wanted)
     talk.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert talk.markers() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.markers()
+    talk.passes(5 * COMPLETE_RETRY_MS)
+    assert talk.transaction.state is PREPARE_COMMIT
     talk.append_error = None
-    talk.wanted = wanted
-    assert talk.markers() is ErrorCode.NONE
+    talk.passes(COMPLETE_RETRY_MS)
+    assert talk.transaction.state is COMPLETE_COMMIT
+    talk.heard()
+    talk.passes(10 * COMPLETE_RETRY_MS)
+    assert talk.heard() == f"({10 * COMPLETE_RETRY_MS} ms pass)"
 
 
 def test_completions_that_come_late_or_twice_change_nothing() -> None:
@@ -744,11 +794,8 @@ def test_completions_that_come_late_or_twice_change_nothing() -> None:
     talk.end(commit=False)
     talk.heard()
     talk.wanted = wanted
-    assert talk.markers() is ErrorCode.NONE
-    assert talk.heard() == lines("""
-        (the markers are written)
-            = NONE
-    """)
+    talk.markers()
+    assert talk.heard() == "(the markers are written)"
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.coordinators.journal import Journal
-from odradek.coordinators.runtime import Decision
+from odradek.coordinators.runtime import Decision, Ready, Shard
 from odradek.coordinators.transactions import adding, coordinator, ending
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator
 from odradek.coordinators.transactions.states import ONGOING, PREPARED
@@ -39,17 +39,15 @@ Patch = pytest.MonkeyPatch
 
 
 def markers_leave_before_the_decision_is_committed(patch: Patch) -> None:
-    prepared = TransactionCoordinator._prepared
+    ready_of = Shard._ready
 
-    def hasty(self: Any, transaction: Transaction, now_ms: int, *answers: Any) -> Decision:
-        decision = prepared(self, transaction, now_ms, *answers)
-        for token, effect in list(decision.answers):
-            if token is self._outbox:
-                token.answer(effect)
-                decision.answers.remove((token, effect))
-        return decision
+    def hasty(self: Shard, decision: Decision) -> Ready:
+        ready = ready_of(self, decision)
+        if ready.batch is not None:
+            ready.effects, decision.effects = decision.effects, ()
+        return ready
 
-    patch.setattr(TransactionCoordinator, "_prepared", hasty)
+    patch.setattr(Shard, "_ready", hasty)
 
 
 def what_was_loaded_counts_as_committed(patch: Patch) -> None:

@@ -1,5 +1,6 @@
 """Offsets that are part of a transaction: who may commit them, when they are seen, and what becomes of them."""
 
+from functools import partial
 from itertools import permutations
 from random import Random
 from uuid import UUID
@@ -407,7 +408,9 @@ def test_a_pending_offset_of_the_next_topic_of_a_name_stays(talk: Conversation) 
     """Its tombstone would remove what is pending: it waits for the end of that transaction."""
     old, new = UUID(int=1), UUID(int=2)
     topic = OffsetCommitRequestTopic(old, "t", [OffsetCommitRequestPartition(0, 7)])
-    talk.runner.handle(OffsetCommitRequest(GROUP, topics=[topic]), 10, Caller(), ("tool", 9, "old"))
+    talk.runner.handle(
+        OffsetCommitRequest(GROUP, topics=[topic]), 10, Caller(), partial(talk._hear, "tool", 9)
+    )
     talk.commit_in_transaction("tool", ONE, 1, topic_id=new)
     talk.runner.tell(lambda coordinator, now_ms: coordinator.forget_missing_topics({"t": new}.get, now_ms))
     assert talk.fetch_offset() == -1
@@ -441,6 +444,6 @@ def test_many_partitions_are_committed_at_once(talk: Conversation) -> None:
     commit = TransactionalCommit(
         OffsetCommitRequest(GROUP, topics=topics), Producer(ONE, 0), is_verified=True
     )
-    talk.runner.handle(commit, 5, Caller(), ("tool", 5, "many"))
+    talk.runner.handle(commit, 5, Caller(), partial(talk._hear, "tool", 5))
     talk.end_transaction(ONE, commit=True)
     assert [talk.fetch_offset(name, at) for name in ("a", "b") for at in range(3)] == [0, 1, 2] * 2

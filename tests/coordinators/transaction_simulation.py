@@ -18,18 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import StateBatch
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from odradek.coordinators.transactions.effects import (
-    MarkersWritten,
-    NeedsProducerId,
-    WithProducerId,
-    WriteMarkers,
-)
+from odradek.coordinators.transactions.effects import GetProducerId, WriteMarkers
 from odradek.coordinators.transactions.records import decode
 from odradek.coordinators.transactions.states import AT_REST
 from odradek.errors import ErrorCode, KafkaError
@@ -212,9 +208,7 @@ class Producer:
         self.world.ask(request, 5 if self.raises_epoch else 4, heard)
 
 
-class Token:
-    def __init__(self, answer: Callable[[Any], None]) -> None:
-        self.answer = answer
+CoordinatorRunner = Runner[TransactionCoordinator]
 
 
 class World:
@@ -251,12 +245,11 @@ class World:
         self.partition = lead(self.log, self._appended, synced_offset)
         journal = WatchedJournal(self.partition, self._before_append, lambda batch: None)
         epoch = self.coordinator_epoch
-        outbox = Token(lambda effect: self._left(effect, epoch))
         self.runner = Runner(
             journal,
-            lambda: TransactionCoordinator(SETTINGS, lambda: self.version, outbox),
-            lambda token, response: token.answer(response),
+            lambda: TransactionCoordinator(SETTINGS, lambda: self.version),
             self.host,
+            lambda runner, effect: self._perform(runner, effect, epoch),
         )
         self.runner.begin_loading()
         self.lags_until_ms = 0
@@ -301,17 +294,22 @@ class World:
         ends = [header.next_offset for header, _ in self.log.batches if header.next_offset >= self._committed]
         self.log.truncate(self.rng.choice([self._committed, *ends]))
 
-    def _left(self, effect: Any, epoch: int) -> None:
-        if isinstance(effect, NeedsProducerId):
-            self._supply(effect.request, 0, Caller(), Token(lambda code: None))
+    def _perform(self, runner: CoordinatorRunner, effect: Any, epoch: int) -> None:
+        if isinstance(effect, GetProducerId):
+            self._get_producer_id(runner, effect)
             return
         assert isinstance(effect, WriteMarkers)
         missing = set(effect.partitions)
         for name in effect.partitions:
-            self._send_marker(effect, name, missing, epoch)
+            self._send_marker(runner, effect, name, missing, epoch)
 
     def _send_marker(
-        self, markers: WriteMarkers, name: TopicPartition, missing: set[TopicPartition], epoch: int
+        self,
+        runner: CoordinatorRunner,
+        markers: WriteMarkers,
+        name: TopicPartition,
+        missing: set[TopicPartition],
+        epoch: int,
     ) -> None:
         """What was sent arrives, even if its coordinator is not one any more."""
 
@@ -322,11 +320,11 @@ class World:
                 return
             missing.discard(name)
             if not missing:
-                self._complete(markers, epoch)
+                runner.tell(lambda coordinator, now_ms: coordinator.markers_written(markers, now_ms))
 
         def again() -> None:
-            if self.is_up and epoch == self.coordinator_epoch:
-                self.after(50, lambda: self._send_marker(markers, name, missing, epoch))
+            if runner.is_active:
+                self.after(50, lambda: self._send_marker(runner, markers, name, missing, epoch))
 
         is_late = markers.transaction_version >= 2 and self.chance(0.05)
         delay_ms = self.rng.randrange(3_000 if is_late else 10)
@@ -337,16 +335,22 @@ class World:
         if markers.transaction_version >= 2 and self.chance(0.1):
             self.after(self.rng.randrange(2_000), lambda: self.partitions[name].mark(markers, epoch))
 
-    def _complete(self, markers: WriteMarkers, epoch: int) -> None:
-        if not self.is_up or epoch != self.coordinator_epoch:
-            return
-        event = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
+    def _get_producer_id(self, runner: CoordinatorRunner, wanted: GetProducerId) -> None:
+        """Some are refused: the controller is not there."""
+        producer_id = self.next_producer_id
+        self.next_producer_id += 1
+        is_refused = self.chance(0.05)
 
-        def heard(code: ErrorCode) -> None:
-            if code:
-                self.after(100, lambda: self._complete(markers, epoch))
+        def heard() -> None:
+            runner.tell(
+                lambda coordinator, now_ms: (
+                    coordinator.producer_id_refused(wanted, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                    if is_refused
+                    else coordinator.producer_id_got(wanted, producer_id, now_ms)
+                )
+            )
 
-        self.runner.handle(event, 0, Caller(), Token(heard))
+        self.after(self.rng.randrange(20), heard)
 
     # --- requests ---
 
@@ -360,31 +364,18 @@ class World:
                 heard(response)
 
         def responded(response: Any) -> None:
-            if isinstance(response, NeedsProducerId):
-                self._supply(response.request, *context, Token(responded))
-            elif not self.chance(0.05):
+            if not self.chance(0.05):
                 self.after(self.rng.randrange(5), lambda: tell(response))
 
         def arrive() -> None:
-            if self.is_up:
-                self.runner.handle(request, *context, Token(responded))
+            if self.is_up:  # each time with a token of its own
+                self.runner.handle(request, version, Caller(), partial(responded))
 
-        context = version, Caller()
         survives = version >= 5
         for _ in range(2 if survives and self.chance(0.05) else 1):
             if not self.chance(0.05):
                 self.after(self.rng.randrange(1_500 if survives and self.chance(0.05) else 5), arrive)
         self.after(400 if survives else 1_600, lambda: tell(None))
-
-    def _supply(self, request: Any, version: int, caller: Caller, token: Token) -> None:
-        producer_id = self.next_producer_id
-        self.next_producer_id += 1
-
-        def supply() -> None:
-            if self.is_up:
-                self.runner.handle(WithProducerId(request, producer_id), version, caller, token)
-
-        self.after(self.rng.randrange(20), supply)
 
     # --- what must hold ---
 

@@ -11,8 +11,8 @@
             ...
     ''')
 
-What is said stands at the left. Below it, indented: the records that are written, what leaves by the outbox (`>`), and
-the response (`=`). A producer is written as id/epoch. Producer ids are handed out from 1000 on, when asked for.
+What is said stands at the left. Below it, indented: the records that are written, the effects (`>`), and the response
+(`=`). A producer is written as id/epoch. Producer ids are handed out from 1000 on, when asked for.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ from typing import Any
 from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import StateBatch
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from odradek.coordinators.transactions.effects import (
-    MarkersWritten,
-    NeedsProducerId,
-    WithProducerId,
-    WriteMarkers,
-)
+from odradek.coordinators.transactions.effects import GetProducerId, WriteMarkers
 from odradek.coordinators.transactions.records import decode
 from odradek.coordinators.transactions.transaction import Transaction
 from odradek.errors import ErrorCode, KafkaError
@@ -47,32 +42,6 @@ NEWEST = {InitProducerIdRequest: 6, AddPartitionsToTxnRequest: 5, EndTxnRequest:
 BEFORE_VERSION_2 = {InitProducerIdRequest: 5, AddPartitionsToTxnRequest: 3, EndTxnRequest: 4}
 
 
-class Outbox:
-    """Where the coordinator of one life sends what answers no request."""
-
-    def __init__(self, talk: TransactionTalk) -> None:
-        self._talk = talk
-
-    def answer(self, effect: Any) -> None:
-        self._talk.left(self, effect)
-
-
-class Reply:
-    """The token of one request."""
-
-    def __init__(self, talk: TransactionTalk, context: tuple[int, Caller]) -> None:
-        self._talk = talk
-        self._context = context
-        self.response: Any = None
-
-    def answer(self, response: Any) -> None:
-        if isinstance(response, NeedsProducerId):
-            self._talk.supply(response.request, *self._context, self)
-        else:
-            self.response = response
-            self._talk.responded(response)
-
-
 class TransactionTalk:
     """Everything is committed at once, unless `commits` is set to False: then `commit()` lets go. Markers are written
     when `markers()` is called, or at once if `writes_markers` is set."""
@@ -85,6 +54,8 @@ class TransactionTalk:
         self.commits = True
         self.writes_markers = False
         self.has_producer_ids = True
+        self.refuses_producer_ids = False
+        self.asked_for: list[GetProducerId] = []  # while there are none
         self.append_error: ErrorCode | None = None
         self.log_is_ahead = False  # a coordinator that takes over finds records that are not committed
         self.next_producer_id = 1000
@@ -98,12 +69,11 @@ class TransactionTalk:
     def start(self) -> None:
         self.partition = lead(self.log, self._appended, 0 if self.log_is_ahead else None)
         journal = WatchedJournal(self.partition, self._before_append, self._write_lines)
-        self._outbox = Outbox(self)
         self.runner = Runner(
             journal,
-            lambda: TransactionCoordinator(self.settings, lambda: self.version, self._outbox),
-            lambda token, response: token.answer(response),
+            lambda: TransactionCoordinator(self.settings, lambda: self.version),
             self.host,
+            self._perform,
         )
         self.runner.begin_loading()
         self.host.run_for(0)
@@ -146,24 +116,20 @@ class TransactionTalk:
             versions = NEWEST if self.version >= 2 else BEFORE_VERSION_2
             version = versions.get(type(message), message.MAX_VERSION) if version is None else version
             self._encoded(message, version)
-        context = (version or 0, Caller(address="127.0.0.1:1", client_id="client"))
-        reply = Reply(self, context)
-        self.runner.handle(message, *context, reply)
-        return reply.response
+        responses: list[Any] = []
+
+        def respond(response: Any) -> None:
+            assert not responses, "answered twice"
+            responses.append(response)
+            self._lines.append(f"    = {_described(response)}")
+
+        self.runner.handle(message, version or 0, Caller(), respond)
+        return responses[0] if responses else None
 
     def _encoded(self, message: Any, version: int) -> None:
         """It must fit the version. What older versions do not carry is put into the newest form by `api`."""
         if not isinstance(message, AddPartitionsToTxnRequest):
             read_message(type(message), version, bytes(encode(message, version)))
-
-    def supply(self, request: Any, version: int, caller: Caller, token: Any) -> None:
-        if self.has_producer_ids:
-            producer_id = self.next_producer_id
-            self.next_producer_id += 1
-            self.host.call_soon(
-                lambda: self.runner.handle(WithProducerId(request, producer_id), version, caller, token)
-            )
-            self.host.run_for(0)
 
     def initialize(
         self,
@@ -218,16 +184,15 @@ class TransactionTalk:
             self.producer = (response.producer_id, response.producer_epoch)
         return ErrorCode(response.error_code)
 
-    def markers(self) -> ErrorCode | None:
+    def markers(self) -> None:
         """All markers that are wanted have been written."""
         self._say("(the markers are written)")
-        code = None
-        for wanted in self.wanted:
-            code = self.request(
-                MarkersWritten(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
-            )
-        self.wanted.clear()
-        return code
+        wanted, self.wanted = self.wanted, []
+        for each in wanted:
+            self.written(each)
+
+    def written(self, markers: WriteMarkers) -> None:
+        self.runner.tell(lambda coordinator, now_ms: coordinator.markers_written(markers, now_ms))
 
     # --- hearing things ---
 
@@ -240,12 +205,10 @@ class TransactionTalk:
     def _say(self, text: str) -> None:
         self._lines.append(text)
 
-    def left(self, outbox: Outbox, effect: Any) -> None:
-        assert outbox is self._outbox, "a coordinator that has resigned does nothing any more"
-        if isinstance(effect, NeedsProducerId):
-            self._lines.append(f"    > needs a producer id for {type(effect.request).__name__}")
-            context = (0, Caller())
-            self.supply(effect.request, *context, Reply(self, context))
+    def _perform(self, runner: Runner[TransactionCoordinator], effect: Any) -> None:
+        assert runner is self.runner, "a coordinator that has resigned does nothing any more"
+        if isinstance(effect, GetProducerId):
+            self._get_producer_id(runner, effect)
             return
         assert isinstance(effect, WriteMarkers)
         end = "commit" if effect.is_commit else "abort"
@@ -258,8 +221,22 @@ class TransactionTalk:
         if self.writes_markers:
             self.host.call_soon(self.markers)
 
-    def responded(self, response: Any) -> None:
-        self._lines.append(f"    = {_described(response)}")
+    def _get_producer_id(self, runner: Runner[TransactionCoordinator], wanted: GetProducerId) -> None:
+        if wanted.token is None:
+            self._lines.append("    > needs a producer id for what is overdue")
+        if self.refuses_producer_ids:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            runner.tell(lambda coordinator, now_ms: coordinator.producer_id_refused(wanted, code))
+        elif not self.has_producer_ids:
+            self.asked_for.append(wanted)
+        else:
+            producer_id = self.next_producer_id
+            self.next_producer_id += 1
+            self.host.call_soon(
+                runner.tell,
+                lambda coordinator, now_ms: coordinator.producer_id_got(wanted, producer_id, now_ms),
+            )
+            self.host.run_for(0)
 
     def _write_lines(self, batch: StateBatch) -> None:
         for key, value in batch.records:

@@ -13,6 +13,7 @@ import pytest
 
 from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
+from odradek.net.security import PLAINTEXT
 from odradek.net.server import ACCEPT_PAUSE_SECONDS, Rate, Server
 from odradek.net.transport import Transport
 
@@ -91,6 +92,7 @@ def test_a_listener_that_cannot_accept_pauses_and_says_so_once(caplog: pytest.Lo
     host, listener = StubHost(), StubListener()
     server = Server(host, Silent, BOUNDS)  # type: ignore[arg-type]
     server._listeners.append(listener)  # type: ignore[arg-type]
+    server._securities["PLAINTEXT"] = PLAINTEXT
     host.add_reader(7, server._accept, listener, "PLAINTEXT")
     with caplog.at_level(logging.INFO):
         for attempt in range(1, 6):
@@ -122,6 +124,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(
     """A socket that is no TCP socket refuses the options: as one that was reset does on some systems."""
     ours, theirs = pair
     server = Server(StubHost(), Silent, BOUNDS)  # type: ignore[arg-type]
+    server._securities["PLAINTEXT"] = PLAINTEXT
     server._welcome(ours, ("127.0.0.1", 1), "PLAINTEXT")
     assert theirs.recv(1) == b""
     assert (server.connection_count, dict(server._per_address)) == (0, {})

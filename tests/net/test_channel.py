@@ -10,6 +10,7 @@ from odradek.host.real import RealHost
 from odradek.host.simulated import VirtualLoop
 from odradek.net.channel import Channel, ChannelClosed
 from odradek.net.network import Network, Server
+from odradek.net.security import Endpoint
 from odradek.net.simulated import SimulatedNetwork
 from odradek.net.sockets import SocketNetwork
 from tests.net.echo import BOUNDS, Echo, framed
@@ -25,7 +26,7 @@ class Two:
         self.host, self.port = host, self.server.listen("PLAINTEXT", host, 0)
 
     async def connect(self) -> Channel:
-        return await self.asking.connect(self.host, self.port, 10)
+        return await self.asking.connect(Endpoint(self.host, self.port), 10)
 
     def close(self) -> None:
         self.asking.close()

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
-from odradek.net import output, plaintext
+from odradek.net import output, stream
 from odradek.records.record import Record, build_batch
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import encode_request
@@ -53,7 +53,7 @@ def test_other_connections_are_served_meanwhile(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
     monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
-    monkeypatch.setattr(plaintext, "read_into_memory", slow_read)
+    monkeypatch.setattr(stream, "read_into_memory", slow_read)
 
     async def scenario() -> None:
         settings = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": str(tmp_path / "data")}

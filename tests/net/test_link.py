@@ -8,6 +8,7 @@ import pytest
 from odradek.host.simulated import SimulatedHost, VirtualLoop
 from odradek.net.channel import ChannelClosed
 from odradek.net.link import LONGEST_PAUSE_SECONDS, MAX_UNDER_WAY, Link
+from odradek.net.network import Dialer
 from odradek.net.simulated import SimulatedNetwork
 from odradek.storage.disk.simulated import SimulatedFiles
 from tests.net.echo import BOUNDS, Echo, framed
@@ -20,7 +21,7 @@ def test_a_pause_ends_though_nobody_waits_that_long() -> None:
     loop = VirtualLoop()
     host = SimulatedHost(loop, Random(1), SimulatedFiles(), "here")
     network = SimulatedNetwork(loop, Random(2))
-    link = Link(host, network.place("here", host.context))
+    link = Link(host, Dialer(network.place("here", host.context)))
 
     async def scenario() -> None:
         for _ in range(20):
@@ -47,7 +48,7 @@ def test_a_peer_that_does_not_respond_does_not_fill_our_memory() -> None:
     loop = VirtualLoop()
     host = SimulatedHost(loop, Random(1), SimulatedFiles(), "here")
     network = SimulatedNetwork(loop, Random(2))
-    link = Link(host, network.place("here", host.context))
+    link = Link(host, Dialer(network.place("here", host.context)))
     address = ("there", 9093)  # nobody is there, so all of them wait
 
     async def scenario() -> None:

@@ -2,17 +2,32 @@
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from odradek.net import output
-from odradek.net.output import Output, Sent, is_in_memory, read_into_memory
+from odradek.net.output import Outlet, Output, Sent, is_in_memory, read_into_memory
+from odradek.net.plaintext import socket_outlet
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.segments.row import Slice
 from tests.support import no_descriptors_at_all
 
 LARGE = output.COPY_BELOW * 3
+
+NewOutlet = Callable[[socket.socket], Outlet]
+
+
+def bare_outlet(sock: socket.socket) -> Outlet:
+    """One that can neither gather nor send files, as if it had to encrypt."""
+    return Outlet(sock.send)
+
+
+@pytest.fixture(params=[socket_outlet, bare_outlet])
+def outlet(request: pytest.FixtureRequest) -> NewOutlet:
+    new: NewOutlet = request.param
+    return new
 
 
 @pytest.fixture
@@ -34,10 +49,10 @@ def receive(theirs: socket.socket, size: int) -> bytes:
 
 
 def test_bytes_and_slices_leave_in_order(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     ours, theirs = sockets
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     expected = b""
     for start, length in ((0, 10), (7, LARGE), (3, 0), (100, output.COPY_BELOW), (5, output.COPY_BELOW - 1)):
         queue.add([b"<", bytearray(b"head"), b""])
@@ -54,10 +69,10 @@ def test_bytes_and_slices_leave_in_order(
 
 
 def test_a_full_socket_stops_in_the_middle_and_goes_on_there(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     ours, theirs = sockets
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     for _ in range(40):
         queue.add([b"head", slice_of(tmp_path, 0, LARGE)])
     assert queue.send() is Sent.SOCKET_FULL
@@ -71,6 +86,7 @@ def test_a_full_socket_stops_in_the_middle_and_goes_on_there(
 
 @pytest.mark.parametrize("length", [10, LARGE])
 def test_a_slice_that_is_on_disk_only_is_not_waited_for(
+    outlet: NewOutlet,
     sockets: tuple[socket.socket, socket.socket],
     tmp_path: Path,
     data: bytes,
@@ -80,7 +96,7 @@ def test_a_slice_that_is_on_disk_only_is_not_waited_for(
     ours, theirs = sockets
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
     monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     cold = slice_of(tmp_path, 0, length)
     queue.add([b"head", cold, b"tail"])
     assert queue.send() is Sent.NEEDS_DISK
@@ -92,11 +108,15 @@ def test_a_slice_that_is_on_disk_only_is_not_waited_for(
 
 
 def test_each_cold_slice_is_warmed_by_itself(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    outlet: NewOutlet,
+    sockets: tuple[socket.socket, socket.socket],
+    tmp_path: Path,
+    data: bytes,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
     monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
-    queue = Output(sockets[0])
+    queue = Output(outlet(sockets[0]))
     queue.add([slice_of(tmp_path, 0, LARGE), slice_of(tmp_path, 0, LARGE)])
     assert queue.send() is Sent.NEEDS_DISK
     queue.warmed()
@@ -104,7 +124,10 @@ def test_each_cold_slice_is_warmed_by_itself(
 
 
 def test_a_long_slice_is_probed_and_sent_piece_by_piece(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outlet: NewOutlet,
+    sockets: tuple[socket.socket, socket.socket],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is in memory leaves at once, and is not probed again when the socket has room again."""
     ours, theirs = sockets
@@ -118,7 +141,7 @@ def test_a_long_slice_is_probed_and_sent_piece_by_piece(
         return piece.position < 2 * piece_size
 
     monkeypatch.setattr(output, "is_in_memory", only_the_first_two)
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     queue.add([slice_of(tmp_path, 0, len(content))])
     received = b""
     while (sent := queue.send()) is Sent.SOCKET_FULL:
@@ -145,10 +168,10 @@ def test_the_page_cache_is_asked(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_file_cut_short_breaks_the_connection_rather_than_the_stream(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     for before, length in ((b"", 100), (b"head", 100), (b"", LARGE), (b"head", LARGE)):
-        queue = Output(sockets[0])
+        queue = Output(outlet(sockets[0]))
         queue.add([before, slice_of(tmp_path, len(data) - 50, length)])
         with pytest.raises(ConnectionAbortedError):
             while True:
@@ -156,9 +179,9 @@ def test_a_file_cut_short_breaks_the_connection_rather_than_the_stream(
 
 
 def test_files_stay_open_while_they_wait_and_no_longer(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
-    queue = Output(sockets[0])
+    queue = Output(outlet(sockets[0]))
     file = DiskFiles().file(str(tmp_path / "file"))
     queue.add([Slice(file, 0, LARGE)])
     assert file.pinned
@@ -168,12 +191,12 @@ def test_files_stay_open_while_they_wait_and_no_longer(
 
 
 def test_small_answers_are_joined_and_survive_a_full_socket(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     """Answers are added while others are on their way, in part or whole."""
     ours, theirs = sockets
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     expected, received, kept = b"", b"", bytearray(b"kept")
     for number in range(3000):
         answer = kept if number % 7 == 0 else f"answer {number};".encode()
@@ -193,12 +216,12 @@ def test_small_answers_are_joined_and_survive_a_full_socket(
 
 
 def test_a_client_that_does_not_read_keeps_few_files_open(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     """The others are opened again when their turn comes, and all of it arrives."""
     ours, theirs = sockets
     files = DiskFiles(max_open=2)
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     count = output.MAX_PINNED * 3
     for _ in range(count):
         queue.add([Slice(files.file(str(tmp_path / "file")), 0, LARGE)])
@@ -212,10 +235,10 @@ def test_a_client_that_does_not_read_keeps_few_files_open(
 
 
 def test_a_slice_whose_file_cannot_be_opened_now_waits_for_its_turn(
-    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+    outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     ours, theirs = sockets
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     with no_descriptors_at_all():
         queue.add([slice_of(tmp_path, 0, LARGE)])
     received = b""
@@ -228,6 +251,7 @@ def test_a_slice_whose_file_cannot_be_opened_now_waits_for_its_turn(
 
 
 def test_what_a_thread_is_going_to_read_is_pinned(
+    outlet: NewOutlet,
     sockets: tuple[socket.socket, socket.socket],
     tmp_path: Path,
     data: bytes,
@@ -235,7 +259,7 @@ def test_what_a_thread_is_going_to_read_is_pinned(
 ) -> None:
     ours, _ = sockets
     files = DiskFiles()
-    queue = Output(ours)
+    queue = Output(outlet(ours))
     monkeypatch.setattr(output, "MAX_PINNED", 0)
     monkeypatch.setattr(output, "is_in_memory", lambda _: False)
     file = files.file(str(tmp_path / "file"))
@@ -245,3 +269,50 @@ def test_what_a_thread_is_going_to_read_is_pinned(
     assert file.pinned
     queue.clear()
     assert not file.pinned
+
+
+def test_where_files_cannot_be_sent_they_are_read_in_pieces_and_once(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one piece of a slice is in memory, and a full socket does not make us read it again."""
+    ours, theirs = sockets
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    content = os.urandom(3 * output.MAX_READ)
+    (tmp_path / "file").write_bytes(content)
+    read: list[int] = []
+    read_whole = output.read_whole
+
+    def noting(piece: Slice) -> bytes:
+        read.append(piece.length)
+        return read_whole(piece)
+
+    monkeypatch.setattr(output, "read_whole", noting)
+    queue = Output(bare_outlet(ours))
+    queue.add([slice_of(tmp_path, 0, len(content))])
+    received = b""
+    while queue.size:
+        queue.send()
+        received += receive(theirs, len(content) - queue.size - len(received))
+    assert received == content
+    assert read == [output.MAX_READ] * 3
+
+
+def test_an_outlet_that_can_gather_does(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    ours, theirs = sockets
+    whole = socket_outlet(ours)
+    gathered: list[tuple[int, bool]] = []
+
+    def gather(parts: list[output.Bytes], more: bool) -> int:
+        gathered.append((len(parts), more))
+        assert whole.gather is not None
+        return whole.gather(parts, more)
+
+    queue = Output(whole._replace(gather=gather))
+    large = bytes(output.JOIN_BELOW)
+    queue.add([large, b"small", large, slice_of(tmp_path, 0, LARGE), large, large])
+    assert queue.send() is Sent.ALL
+    assert gathered == [(3, True), (2, False)]
+    size = 4 * len(large) + len(b"small") + LARGE
+    assert receive(theirs, size) == large + b"small" + large + data[:LARGE] + large * 2

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from odradek.host.real import RealHost
-from odradek.net import output, plaintext
+from odradek.net import output, stream
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
+from odradek.net.security import PLAINTEXT
 from odradek.net.states import Receiving, Sending
+from odradek.net.stream import Connected, StreamTransport
 from odradek.net.transport import OwnFrame, Transport
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.segments.row import Slice
@@ -85,10 +87,18 @@ class Wire:
     def __init__(self, ours: socket.socket, theirs: socket.socket, pool: Pool) -> None:
         self.theirs = theirs
         self.descriptor = ours.fileno()
-        self.closed: list[PlaintextTransport] = []
-        self.transport = PlaintextTransport(pool, ours, "them:1", "PLAINTEXT", Noting, self.closed.append)
+        self.is_closed = False
+        connected = Connected(ours, "them:1", "PLAINTEXT", PLAINTEXT)
+        self.transport = PlaintextTransport(pool, connected, Noting, self)
         assert isinstance(self.transport.receiver, Noting)
         self.events = self.transport.receiver.events
+
+    def greeted(self, transport: StreamTransport) -> None:
+        self.events.append("greeted")
+
+    def closed(self, transport: StreamTransport, reason: str) -> None:
+        assert transport is self.transport and not self.is_closed
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -133,7 +143,7 @@ def test_a_size_that_is_not_allowed_ends_the_connection(wire: Wire, host: StubHo
     assert wire.events[0] == b"ok"
     assert wire.events[1].startswith(f"lost: it announced a frame of {size} bytes")
     assert wire.events[2:] == ["finish"], "what was received is finished all the same"
-    assert wire.closed == [wire.transport]
+    assert wire.is_closed
     assert wire.theirs.recv(1) == b""
 
 
@@ -230,7 +240,7 @@ def test_a_file_stays_open_for_the_thread_that_reads_it_after_the_connection_is_
         assert may_go_on.wait(30)
 
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
-    monkeypatch.setattr(plaintext, "read_into_memory", slow_read)
+    monkeypatch.setattr(stream, "read_into_memory", slow_read)
     (tmp_path / "file").write_bytes(bytes(output.COPY_BELOW * 2))
     file = DiskFiles().file(str(tmp_path / "file"))
 

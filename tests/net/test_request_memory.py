@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.net import plaintext
+from odradek.net import stream
 from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
 from odradek.serving.request import Request
@@ -102,7 +102,7 @@ async def finish(client: socket.socket, data: bytes) -> None:
 def test_the_oldest_idle_claim_gives_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plaintext, "IDLE_FRAME_SECONDS", 0.0)
+    monkeypatch.setattr(stream, "IDLE_FRAME_SECONDS", 0.0)
 
     async def scenario() -> None:
         broker = Counting()

@@ -11,12 +11,11 @@ from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost, VirtualLoop
 from odradek.net.channel import Channel, ChannelClosed
+from odradek.net.security import Endpoint
 from odradek.net.simulated import SimulatedNetwork
 from odradek.net.simulated_wire import GIVE_UP_SECONDS
 from odradek.net.transport import OwnFrame, Transport
 from odradek.records.record import Record, build_batch
-from odradek.services.groups import Groups
-from odradek.services.transactions import Transactions
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import encode_request, has_tagged_response_header
@@ -50,7 +49,7 @@ class World:
         self.server.listen("PLAINTEXT", "", PORT)
 
     async def connect(self, name: str = "a", timeout_seconds: float = 10) -> Channel:
-        return await self.network.place(name).connect("b", PORT, timeout_seconds)
+        return await self.network.place(name).connect(Endpoint("b", PORT), timeout_seconds)
 
     def run(self, work: Awaitable[None]) -> None:
         self.loop.run_until_complete(asyncio.wait_for(work, 10_000))
@@ -178,7 +177,7 @@ def test_a_crashed_place_says_nothing_and_a_restarted_one_knows_nothing() -> Non
         assert old.received == [b"x"], "what crashed hears no more"
         assert old.talks[0].lost_because is None
         with pytest.raises(OSError, match="has crashed"):
-            await crashed.connect("b", PORT, 1)
+            await crashed.connect(Endpoint("b", PORT), 1)
 
     run(scenario)
 
@@ -332,7 +331,7 @@ def test_a_receiver_that_keeps_a_view_on_a_frame_is_found_out() -> None:
             return talks[-1]
 
         world.network.place("b").serve(converse, BOUNDS).listen("PLAINTEXT", "", 1)
-        channel = await world.network.place("a").connect("b", 1, 10)
+        channel = await world.network.place("a").connect(Endpoint("b", 1), 10)
         channel.send(framed(b"small"))
         channel.send(framed(b"large" * 10_000))
         await asyncio.sleep(1)
@@ -370,11 +369,9 @@ def test_a_whole_broker_is_asked_over_it() -> None:
             world.network.place("broker"),
             files,
             world.rng,
-            new_groups=Groups,
-            new_transactions=Transactions,
         )
         await node.start()
-        channel = await world.network.place("client").connect("broker", node.listeners[0].port, 10)
+        channel = await world.network.place("client").connect(Endpoint("broker", node.listeners[0].port), 10)
         await ask(channel, CreateTopicsRequest([CreatableTopic("t", 1, 1)]), CreateTopicsResponse, 2)
         sent = b""
         productions = []
@@ -421,7 +418,7 @@ def test_what_arrives_is_handled_in_the_context_of_its_place() -> None:
         world.server = world.network.place("b").serve(converse_and_look, BOUNDS)
         world.server.listen("PLAINTEXT", "", PORT + 1)
         whose.set("a")
-        channel = await world.network.place("a").connect("b", PORT + 1, 10)
+        channel = await world.network.place("a").connect(Endpoint("b", PORT + 1), 10)
         await channel.send(framed(b"x"))
         assert heard == ["b"]
         assert whose.get() == "a"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from odradek.net.strangers import stranger, why_no_frame
+from odradek.net.strangers import Where, stranger, why_no_frame
 from odradek.wire.frame import SIZE
 
 
 def why(start: bytes) -> str:
     (size,) = SIZE.unpack(start[:4])
-    return why_no_frame(start, size, 100 << 20, "PLAINTEXT")
+    return why_no_frame(start, size, 100 << 20, Where("PLAINTEXT", "PLAINTEXT"))
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,29 @@ def test_known_strangers(start: bytes, speaks: str) -> None:
 
 
 def test_a_listener_with_a_name_of_its_own() -> None:
-    assert why_no_frame(b"GET ", 1 << 30, 100, "INSIDE").startswith(
-        "it speaks HTTP, but listener INSIDE is PLAINTEXT"
+    assert why_no_frame(b"GET ", 1 << 30, 100, Where("INSIDE", "SASL_PLAINTEXT")).startswith(
+        "it speaks HTTP, but listener INSIDE is SASL_PLAINTEXT"
+    )
+
+
+def test_a_peer_that_we_connected_to() -> None:
+    assert why_no_frame(b"GET ", 1 << 30, 100, Where("", "PLAINTEXT")).startswith(
+        "it speaks HTTP, but this connection is PLAINTEXT"
+    )
+
+
+def test_a_frame_that_is_too_large_before_authentication() -> None:
+    where = Where("SASL_PLAINTEXT", "SASL_PLAINTEXT")
+    assert why_no_frame(b"\0\1\0\1", 65537, 65536, where, is_greeting=True) == (
+        "it announced a frame of 65537 bytes before it has authenticated, when 65536 are allowed"
     )
 
 
 def test_what_to_do_about_tls() -> None:
-    assert why(b"\x16\x03\x01\x02").endswith("let it connect without TLS (security.protocol=PLAINTEXT)")
+    advice = "let it connect without TLS (security.protocol={})"
+    assert why(b"\x16\x03\x01\x02").endswith(advice.format("PLAINTEXT"))
+    where = Where("OUTSIDE", "SASL_PLAINTEXT")
+    assert why_no_frame(b"\x16\x03\x01\x02", 1 << 30, 100, where).endswith(advice.format("SASL_PLAINTEXT"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.quorum.simulation import Simulation
 
+SEEDS = 360  # that `make test` runs
 COLLECT_EVERY = 20  # seeds: machines without power hold each other
 LAST_LINES = 60
 
@@ -65,6 +66,12 @@ def run_seeds(seeds):
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+def hunt(kind):
+    """Run the seeds that `make test` runs; they are all of one kind."""
+    assert not kind
+    return run_seeds(range(SEEDS))
 
 
 class Totals:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch.fetching import Fetching
+from odradek.api.fetch.consumer import ConsumerFetch
 from odradek.apis.items import refuse, refuse_undone
 from odradek.apis.messages import request_type, response_type
 from odradek.apis.row import Answers
@@ -394,7 +394,7 @@ def test_a_fetch_that_fails_after_it_waited_is_refused(
             )
             while not deadlines.callbacks:
                 await asyncio.sleep(0)
-            monkeypatch.setattr(Fetching, "_read_again", failing(NOT_CONTROLLER, False))
+            monkeypatch.setattr(ConsumerFetch, "_read_again", failing(NOT_CONTROLLER, False))
             deadlines.callbacks[0]()
             (topic,) = (await waiting).responses
             assert (topic.topic, topic.partitions[0].error_code) == ("t", ErrorCode.NOT_CONTROLLER)

@@ -67,6 +67,25 @@ def test_everybody_is_anonymous_where_nobody_is_asked() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_is_greeted_until_it_has_authenticated() -> None:
+    """Its transport limits the size of its frames, and its time, until then; nobody else's."""
+
+    async def scenario() -> None:
+        keeper = Doorkeeper()
+        stranger = NotedTransport(keeper.conversations.begin, "SASL_PLAINTEXT")
+        neighbour = NotedTransport(keeper.conversations.begin, "PLAINTEXT")
+        assert (stranger.max_frame_size, neighbour.max_frame_size) == (64 * 1024, None)
+        stranger.arrive(*frames(SASL_AUTHENTICATE))
+        assert stranger.max_frame_size == 64 * 1024
+        keeper.is_convinced.set()
+        while stranger.max_frame_size is not None:
+            await asyncio.sleep(0)
+        stranger.arrive(*frames(METADATA))
+        assert keeper.asked[-1] == (METADATA, ALICE)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
 def test_before_a_client_has_authenticated_only_some_apis_pass() -> None:
     async def scenario() -> None:
         for api_key in (PRODUCE, METADATA):

@@ -39,6 +39,7 @@ class NotedTransport:
         self.sent: list[bytes] = []
         self.given_back: list[tuple[OwnFrame, bool]] = []
         self.flushes_due = 0
+        self.max_frame_size: int | None = None  # while it is greeting
         self.receiver = converse(self)
 
     # --- what a wire does ---
@@ -107,6 +108,12 @@ class NotedTransport:
 
     def give_back(self, own: OwnFrame, is_reusable: bool) -> None:
         self.given_back.append((own, is_reusable))
+
+    def begin_greeting(self, max_frame_size: int) -> None:
+        self.max_frame_size = max_frame_size
+
+    def end_greeting(self) -> None:
+        self.max_frame_size = None
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         if not self.closed:

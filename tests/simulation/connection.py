@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.apis.messages import response_type
 from odradek.apis.table import BROKER, SERVED
+from odradek.net.security import Endpoint
 from odradek.net.states import IDLE
 from odradek.net.transport import OwnFrame, Transport
 from odradek.wire.codec import read_message
@@ -178,7 +179,9 @@ async def connect(world: "World", client: str, node: str, port: int) -> Connecti
     """Raises Disconnected."""
     try:
         receiver = await world.network.place(client).converse(
-            node, port, CONNECT_SECONDS, lambda transport: Connection(world, client, node, transport)
+            Endpoint(node, port),
+            CONNECT_SECONDS,
+            lambda transport: Connection(world, client, node, transport),
         )
     except OSError as error:
         raise Disconnected(str(error) or type(error).__name__) from None

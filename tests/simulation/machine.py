@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost
-from odradek.services.groups import Groups
-from odradek.services.transactions import Transactions
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 
 if TYPE_CHECKING:
@@ -108,8 +106,6 @@ class Machine:
             self._world.network.place(self.name, host.context),
             self.files,
             self._world.new_rng(),
-            new_groups=Groups,
-            new_transactions=Transactions,
             on_failure=lambda: self._world.spawn(self._stop_failed(host)),
         )
 

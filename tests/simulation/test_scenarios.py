@@ -1,7 +1,7 @@
 """Bugs of our own that were found from outside, each as a short script on a whole node.
 
 The numbers are those of the design's list of scenarios. Each script fails when its bug is put back:
-`tests/simulation/planted.py` holds the bugs, and `test_planted.py` puts them back, one by one.
+`tests/simulation/planted.py` holds the bugs, and `tests/planting` puts them back, one by one.
 """
 
 import asyncio

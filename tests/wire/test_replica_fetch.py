@@ -135,11 +135,11 @@ def test_responses_are_read_as_by_the_codec(name: str) -> None:
 
 def test_what_the_leader_writes_is_read() -> None:
     topic = FetchedTopic("", TOPICS[0], [FetchedPartition(1, 0, 8, 8, 2, divergence=Divergence(3, 4))])
-    frame = b"".join(encode_fetch_response(VERSION, 0, 0, 5, [topic]))  # type: ignore[arg-type]
+    frame = b"".join(encode_fetch_response(VERSION, 0, 0, 5, [topic]))
     (found,) = read_replica_response(memoryview(frame)[SIZE.size :]).partitions
     assert found == ((TOPICS[0].bytes, 1), 0, 8, 2, (3, 4), None)
     topic.partitions[0] = FetchedPartition(1, 0, 8, 8, 2)
-    frame = b"".join(encode_fetch_response(VERSION, 0, 0, 5, [topic]))  # type: ignore[arg-type]
+    frame = b"".join(encode_fetch_response(VERSION, 0, 0, 5, [topic]))
     (found,) = read_replica_response(memoryview(frame)[SIZE.size :]).partitions
     assert found == ((TOPICS[0].bytes, 1), 0, 8, 2, NOT_DIVERGING, None)
 

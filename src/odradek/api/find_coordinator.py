@@ -5,8 +5,9 @@ The internal topic is created at the first request. Many keys in one request fro
 Left out: share groups.
 """
 
-from odradek.apis.row import May, Need, Operation, Resource
+from odradek.apis.row import May, Need, Operation
 from odradek.errors import ErrorCode, KafkaError
+from odradek.serving.coordination import KINDS, TRANSACTIONS
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.messages.find_coordinator import (
@@ -15,14 +16,11 @@ from odradek.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-GROUP = 0
-TRANSACTION = 1
-SHARE = 2
 KEYS_SINCE = 4
 
 
 def access(message: FindCoordinatorRequest, version: int, may: May) -> tuple[Need, ...]:
-    resource = Resource.GROUP if message.key_type == GROUP else Resource.TRANSACTIONAL_ID
+    resource = KINDS.get(message.key_type, TRANSACTIONS).resource
     return (Need(Operation.DESCRIBE, resource, "coordinator_keys" if version >= KEYS_SINCE else "key"),)
 
 
@@ -50,15 +48,13 @@ async def handle(
 
 async def _find(services: Services, request: Request, key_type: int, key: str) -> Coordinator:
     answer = Coordinator(key=key, node_id=-1, host="", port=-1)
-    if key_type not in (GROUP, TRANSACTION):
+    kind = KINDS.get(key_type)
+    if kind is None:
         answer.error_code = ErrorCode.INVALID_REQUEST
         answer.error_message = f"coordinator type {key_type} is not served"
         return answer
     try:
-        coordinators = (
-            services.coordination.groups if key_type == GROUP else services.coordination.transactions
-        )
-        node_id = await coordinators.find(key)
+        node_id = await services.coordination.get(kind).find(key)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.message
         return answer

@@ -6,4 +6,10 @@
     messages  the message types of an API, imported when they are first needed
 
 Nothing here handles a request. `serving` does, and everything below it that needs a fact about an API looks here.
+
+Not obvious:
+
+- A request that fails as a whole still gets a response (`apis.items`): if its API has no error code for the whole,
+  every topic, partition, group or resource that it names gets the code. Only a violation of the protocol closes a
+  connection.
 """

@@ -4,7 +4,7 @@ An API is served in all versions that Kafka has, unless its row says otherwise. 
 handlers nor messages are imported for it.
 
 Where access does not divide by item, a row names a function of the API's module: listings that hide what the caller may
-not see, and APIs that ask for one kind of access or else for another. docs/ARCHITECTURE.md lists them.
+not see, and APIs that ask for one kind of access or else for another. docs/ARCHITECTURE.md ("Access") lists them.
 """
 
 from collections.abc import Mapping

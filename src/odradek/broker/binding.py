@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from odradek.config.listeners import Listener
 from odradek.net.network import Server
+from odradek.net.security import Security
 
 
 def bind(server: Server, listeners: Iterable[Listener]) -> list[Listener]:
@@ -13,7 +14,7 @@ def bind(server: Server, listeners: Iterable[Listener]) -> list[Listener]:
     bound = []
     for listener in listeners:
         with names_address(listener.host, listener.port):
-            port = server.listen(listener.name, listener.host, listener.port)
+            port = server.listen(listener.name, listener.host, listener.port, Security(listener.protocol))
         bound.append(listener._replace(port=port))
     return bound
 

@@ -1,68 +1,40 @@
-"""The coordinators of a node: of groups, of transactions, and the verifier, which asks coordinators elsewhere.
+"""The coordinators of a node, of every kind, and the verifier, which asks coordinators elsewhere.
 
 Each is made when it is first needed: their code is half of all imports. Those that are there are told what happens to
 the partitions of this node.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
-from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.replication.replica import Replica
-from odradek.serving.coordination import Coordinators, Groups, Transactions, Verifier
+from odradek.serving.coordination import GROUPS, KINDS, Kind, Verifier
 from odradek.serving.services import Services
 
-
-class CoordinatorsOfNode(Coordinators, Protocol):
-    """Coordinators, as the node that they belong to sees them."""
-
-    def new_role(self, replica: Replica) -> None: ...
-    def removed(self, replica: Replica) -> None: ...
-    def metadata_changed(self, delta: MetadataDelta) -> None: ...
-    def close(self) -> None: ...
-
-
-class GroupsOfNode(Groups, CoordinatorsOfNode, Protocol):
-    @property
-    def group_count(self) -> int: ...
-
-
-class TransactionsOfNode(Transactions, CoordinatorsOfNode, Protocol):
-    pass
+if TYPE_CHECKING:
+    from odradek.services.shards import Shards
 
 
 class NodeCoordinators:
-    def __init__(
-        self,
-        new_groups: Callable[[Services], GroupsOfNode],
-        new_transactions: Callable[[Services], TransactionsOfNode],
-        get_services: Callable[[], Services],
-    ) -> None:
-        self._new_groups = new_groups
-        self._new_transactions = new_transactions
+    def __init__(self, get_services: Callable[[], Services]) -> None:
         self._get_services = get_services
-        self._groups: GroupsOfNode | None = None
-        self._transactions: TransactionsOfNode | None = None
+        self._present: dict[Kind, Shards[Any]] = {}  # those that were needed so far
         self._verifier: Verifier | None = None
 
     def load(self, image: MetadataImage) -> None:
         """Those that have something to coordinate already. The logs are open."""
-        if OFFSETS_TOPIC in image.topics:
-            self.get_groups()
-        if TRANSACTIONS_TOPIC in image.topics:
-            self.get_transactions()
+        for kind in KINDS.values():
+            if kind.topic in image.topics:
+                self.get(kind)
 
-    def get_groups(self) -> GroupsOfNode:
-        if self._groups is None:
-            self._groups = self._new_groups(self._get_services())
-        return self._groups
-
-    def get_transactions(self) -> TransactionsOfNode:
-        if self._transactions is None:
-            self._transactions = self._new_transactions(self._get_services())
-        return self._transactions
+    def get(self, kind: Kind) -> "Shards[Any]":
+        if kind not in self._present:
+            module, _, name = kind.service.partition(":")
+            self._present[kind] = getattr(import_module(module), name)(self._get_services())
+        return self._present[kind]
 
     def get_verifier(self) -> Verifier:
         if self._verifier is None:
@@ -73,25 +45,20 @@ class NodeCoordinators:
 
     @property
     def group_count(self) -> int:
-        return 0 if self._groups is None else self._groups.group_count
-
-    @property
-    def _present(self) -> tuple[CoordinatorsOfNode, ...]:
-        """Those that were needed so far."""
-        return tuple(each for each in (self._groups, self._transactions) if each is not None)
+        return self._present[GROUPS].key_count if GROUPS in self._present else 0
 
     def new_role(self, replica: Replica) -> None:
-        for each in self._present:
+        for each in tuple(self._present.values()):
             each.new_role(replica)
 
     def removed(self, replica: Replica) -> None:
-        for each in self._present:
+        for each in tuple(self._present.values()):
             each.removed(replica)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        for each in self._present:
+        for each in tuple(self._present.values()):
             each.metadata_changed(delta)
 
     def close(self) -> None:
-        for each in self._present:
+        for each in tuple(self._present.values()):
             each.close()

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import copy_context
 from importlib import import_module
 from random import Random
@@ -14,13 +14,13 @@ from typing import Protocol
 
 from odradek.broker import descriptors
 from odradek.broker.collector import Collector
-from odradek.broker.coordinators import GroupsOfNode, TransactionsOfNode
 from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
 from odradek.serving.authorizer import Authorizer
+from odradek.serving.coordination import KINDS
 from odradek.serving.services import Services
 from odradek.storage.disk.files import DiskFiles, Files
 
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to collect
 SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced waits for a busy event loop to yield
-COORDINATOR_MODULES = ("odradek.services.groups", "odradek.services.transactions")
 
 
 class NewBroker(Protocol):
@@ -65,26 +64,11 @@ class Broker(Node):
             new_network(host, descriptors.max_connections()),
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
-            new_groups=new_groups,
-            new_transactions=new_transactions,
             new_converse=new_converse,
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,
             authorizer=authorizer,
         )
-
-
-def new_groups(services: Services) -> GroupsOfNode:
-    """Imported on first use, because their code is half of what a broker imports."""
-    from odradek.services.groups import Groups
-
-    return Groups(services)
-
-
-def new_transactions(services: Services) -> TransactionsOfNode:
-    from odradek.services.transactions import Transactions
-
-    return Transactions(services)
 
 
 def run(
@@ -128,7 +112,7 @@ async def _serve(
         gc.freeze()  # what is alive now stays alive: the collector need not visit it again
         gc.set_threshold(GARBAGE_THRESHOLD)
         announce(broker)
-        loop.run_in_executor(None, copy_context().run, _import_ahead, COORDINATOR_MODULES)
+        loop.run_in_executor(None, copy_context().run, _import_coordinators)
         await stopping.wait()
     finally:
         await broker.stop()
@@ -158,9 +142,10 @@ def _watch_lifeline(loop: asyncio.AbstractEventLoop, lifeline: int, stopping: as
         stopping.set()
 
 
-def _import_ahead(modules: Iterable[str]) -> None:
+def _import_coordinators() -> None:
     """So that the first request that needs one does not wait. Without a free descriptor, that request imports it."""
-    for module in modules:
+    for kind in KINDS.values():
+        module, _, _ = kind.service.partition(":")
         try:
             import_module(module)
         except (OSError, ImportError) as error:  # the latter from a library that is not Python

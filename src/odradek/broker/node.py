@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.binding import bind, bind_again, names_address
-from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
+from odradek.broker.coordinators import NodeCoordinators
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
@@ -34,7 +34,8 @@ from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import Caller
 from odradek.net.deadlines import Deadlines
-from odradek.net.network import Network
+from odradek.net.network import Dialer, Network
+from odradek.net.security import Security
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
@@ -87,8 +88,6 @@ class Node:
         files: Files,
         rng: Random,
         *,
-        new_groups: Callable[[Services], GroupsOfNode],
-        new_transactions: Callable[[Services], TransactionsOfNode],
         new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
@@ -96,8 +95,6 @@ class Node:
     ) -> None:
         """If it raises, the data directory is unlocked again.
 
-        `new_groups` and `new_transactions` make the coordinators when they are first needed: their code is half of all
-        imports.
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
         `on_long_work` is called whenever a large request yields to the event loop.
@@ -113,10 +110,12 @@ class Node:
         self.data_dir = config.log_dirs[0]
         self._host = host
         self._network = network
+        self._to_brokers = Dialer(network, Security(config.inter_broker_protocol))
+        self._to_controllers = Dialer(network, Security(config.controller_protocol))
         self._rng = rng
         self._files = files
         self._authorizer = authorizer or AllowAll()
-        self._coordinators = NodeCoordinators(new_groups, new_transactions, lambda: self.services)
+        self._coordinators = NodeCoordinators(lambda: self.services)
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
@@ -155,7 +154,7 @@ class Node:
             self.config,
             self._rng,
             self._host,
-            self._network,
+            self._to_controllers,
             turns,
             self._listeners(),
             self._failed,
@@ -167,7 +166,7 @@ class Node:
             self.node_id,
             self.metadata,
             self._host,
-            self._network,
+            self._to_controllers,
             self._rng,
             config["broker.rack"],
             registration_settings(config),
@@ -177,7 +176,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             self._host,
-            self._network,
+            self._to_brokers,
             self.metadata,
             config,
             lambda message, version, timeout: self._peers.ask(self.node_id, message, version, timeout),
@@ -219,7 +218,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             host,
-            self._network,
+            self._to_brokers,
             self.metadata,
             fetch_settings(config),
             self._follower_quota,
@@ -251,7 +250,7 @@ class Node:
     def _new_services(self, turns: Turns) -> Services:
         config, host = self.config, self._host
         self._peers = Peers(
-            self.node_id, self._inter_broker_listener, host, self._network, lambda: self.services
+            self.node_id, self._inter_broker_listener, host, self._to_brokers, lambda: self.services
         )
         return Services(
             Cluster(
@@ -286,8 +285,7 @@ class Node:
     def _new_coordination(self) -> Coordination:
         coordinators = self._coordinators
         return Coordination(
-            coordinators.get_groups,
-            coordinators.get_transactions,
+            coordinators.get,
             coordinators.get_verifier,
             ProducerIds(self.node_id, self.metadata).next,
             self._peers,

@@ -8,17 +8,21 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from odradek import __version__
+from odradek.admin.failures import AdminError
 from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
 from odradek.cli.completion import complete_settings
-from odradek.cli.failures import CommandError
 from odradek.cli.framework import Abort, ClickException, Context, Exit, Group, SummarizedCommand
 from odradek.cli.logs import FORMATS, LEVELS
 from odradek.cli.output import discard_output, note, output_told, print_line
+
+if TYPE_CHECKING:
+    import argparse
 
 FAILED = 1
 INTERRUPTED = 130
@@ -66,7 +70,7 @@ def build_app(commands: Sequence[str]) -> click.Group:
     app.options(options)
     app.click_group.params.append(_version_option())
     for name, text in BROKER_COMMANDS.items():
-        app.add(_BrokerCommand(name, help=text, params=_options_of(name), add_help_option=False), name)
+        app.add(_BrokerCommand(name, help=text, add_help_option=False), name)
     for name in MODULES.keys() - set(commands):
         app.add(click.Command(name), name)  # in its place: nobody asks more of it than its name
     for name in commands:
@@ -100,6 +104,7 @@ class _BrokerCommand(SummarizedCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
+            self.params = _options_of(self.name or "")
             return super().parse_args(ctx, args)
         ctx.args = list(args)
         return []
@@ -111,46 +116,44 @@ class _BrokerCommand(SummarizedCommand):
 
 
 def _options_of(command: str) -> list[click.Parameter]:
+    """For completion: what the parser of the command itself knows."""
     if command == "random-uuid":
         return []
     if command == "format":
-        return [*_shared_options(), *_format_options()]
+        from odradek.cli.format import argument_parser as format_parser
+
+        parser = format_parser()
+    else:
+        from odradek.cli.up import argument_parser
+
+        parser = argument_parser(command)
     return [
-        *_shared_options(),
-        *([click.Option(["--brokers"], type=int), click.Option(["--join"])] if command == "up" else []),
-        click.Option(["--port"], type=int),
-        click.Option(["--log-level"], type=click.Choice(LEVELS), multiple=True),
-        click.Option(["--log-format"], type=click.Choice(FORMATS)),
+        _option(one)
+        for one in parser._actions
+        if one.help not in ("==SUPPRESS==", None) and one.dest != "help"
     ]
 
 
-def _format_options() -> list[click.Parameter]:
+def _option(action: "argparse.Action") -> click.Option:
+    names = list(action.option_strings)
+    if action.nargs == 0:
+        return click.Option(names, is_flag=True, help=action.help)
+    choices: dict[str, Sequence[str]] = {"--log-level": LEVELS, "--log-format": FORMATS}
+    kinds: dict[object, click.ParamType] = {
+        "DIR": click.Path(file_okay=False),
+        "FILE": click.Path(dir_okay=False),
+    }
+    longest = max(names, key=len)
+    kind = click.Choice(choices[longest]) if longest in choices else kinds.get(action.metavar)
+    complete = _complete_setting if longest == "--set" else None
+    is_repeatable = isinstance(action.default, list)
+    return click.Option(names, type=kind, multiple=is_repeatable, help=action.help, shell_complete=complete)
+
+
+def _complete_setting(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [
-        click.Option(["--cluster-id", "-t"]),
-        click.Option(["--initial-controllers", "-I"]),
-        *(
-            click.Option([f"--{name}", f"-{letter}"], is_flag=True)
-            for name, letter in (
-                ("standalone", "s"),
-                ("no-initial-controllers", "N"),
-                ("ignore-formatted", "g"),
-            )
-        ),
-    ]
-
-
-def _shared_options() -> list[click.Parameter]:
-    def complete(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [
-            CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
-            for one in complete_settings(context, incomplete)
-        ]
-
-    return [
-        click.Option(["--data-dir"], type=click.Path(file_okay=False)),
-        click.Option(["--config"], type=click.Path(dir_okay=False)),
-        click.Option(["--set"], multiple=True, shell_complete=complete),
-        click.Option(["--json"], is_flag=True),
+        CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
+        for one in complete_settings(context, incomplete)
     ]
 
 
@@ -191,7 +194,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with output_told():
             return _run(arguments)
-    except CommandError as error:
+    except AdminError as error:
         note(f"error: {error}")
         return FAILED
 

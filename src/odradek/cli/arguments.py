@@ -3,13 +3,27 @@
 import time
 from typing import Annotated
 
+from odradek.cli.completion import complete_topics
 from odradek.cli.framework import BadParameter, Option
 from odradek.cli.text import MOST_PARTITION, parse_time_ms
 
-__all__ = ["MOST_OFFSET", "MOST_PARTITION", "JsonOutput", "Quiet", "key_value", "offset_of", "time_ms_of"]
+__all__ = [
+    "MOST_OFFSET",
+    "MOST_PARTITION",
+    "JsonOutput",
+    "Quiet",
+    "TopicsAndPartitions",
+    "key_value",
+    "offset_of",
+    "time_ms_of",
+]
 
 MOST_OFFSET = 2**63 - 1
 
+TopicsAndPartitions = Annotated[
+    list[str] | None,
+    Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
+]
 JsonOutput = Annotated[bool, Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Do not print a count at the end.")]
 

@@ -2,69 +2,44 @@
 `remove-broker` change it.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
+from odradek.admin.access import Access
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.cluster_grow import grow
 from odradek.cli.cluster_remove import remove_broker
-from odradek.cli.danger import is_internal
 from odradek.cli.framework import Exit, Group
 from odradek.cli.output import (
     GREEN,
     RED,
     Coloured,
     coloured,
-    counted,
-    joined,
     lag_cell,
     print_columns,
     print_json,
     print_line,
-    readable_size,
     state_cell,
 )
-from odradek.wording import duration
+from odradek.wording import counted, duration, joined, readable_size
 
 if TYPE_CHECKING:
-    from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus, ReplicaStatus
+    from odradek.admin.status import ClusterStatus, PartitionStatus, QuorumStatus, ReplicaStatus
 
 app = Group(help="Look at a cluster as a whole, and change which brokers it has.")
 app.command("grow")(on_cluster(grow))
 app.command("remove-broker")(on_cluster(remove_broker))
 
-NO_LEADER = -1
 PARTITIONS_SHOWN = 20  # of each kind
-
-
-@dataclass(frozen=True)
-class BrokerView:
-    broker: int
-    host: str
-    port: int
-    rack: str | None
-    is_controller: bool
-    leaders: int  # partitions that it leads
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """The output of `info`; its fields are those of the JSON output."""
-
-    cluster_id: str | None
-    controller: int | None
-    topic_count: int  # without internal ones
-    partition_count: int  # with those of internal topics
-    under_replicated_partitions: int
-    offline_partitions: int
-    brokers: list[BrokerView]
 
 
 @app.command()
 @on_cluster
 def info(cluster: Access, as_json: JsonOutput = False) -> None:
     """Show brokers, numbers of topics and partitions, and partitions without replicas or leaders."""
+    from odradek.admin.overview import view_cluster
+
     view = view_cluster(cluster)
     if as_json:
         print_json(asdict(view))
@@ -81,50 +56,12 @@ def info(cluster: Access, as_json: JsonOutput = False) -> None:
     print_columns(("BROKER", "ADDRESS", "RACK", "LEADERS", "CONTROLLER"), rows)
 
 
-def view_cluster(cluster: Access) -> ClusterView:
-    future = cluster.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
-    description = future.result(REQUEST_TIMEOUT_S)
-    topics = cluster.metadata().topics
-    partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
-    controller = active_controller(cluster)
-    if controller is None and description.controller:
-        controller = description.controller.id
-    return ClusterView(
-        cluster_id=description.cluster_id,
-        controller=controller,
-        topic_count=sum(not is_internal(name) for name in topics),
-        partition_count=len(partitions),
-        under_replicated_partitions=sum(len(one.isrs) < len(one.replicas) for one in partitions),
-        offline_partitions=sum(one.leader == NO_LEADER for one in partitions),
-        brokers=[
-            BrokerView(
-                broker=node.id,
-                host=node.host,
-                port=node.port,
-                rack=node.rack or None,
-                is_controller=node.id == controller,
-                leaders=sum(partition.leader == node.id for partition in partitions),
-            )
-            for node in sorted(description.nodes, key=lambda node: int(node.id))
-        ],
-    )
-
-
-def active_controller(cluster: Access) -> int | None:
-    """The leader of the metadata quorum; None if the cluster does not report it. Asked for its controller, a cluster
-    with a quorum names any broker, because each of them passes requests on."""
-    from odradek.cli.cluster_status import ask_anybody, find_quorum
-
-    quorum, _ = find_quorum(cluster, ask_anybody(cluster)[0])
-    return None if quorum is None else quorum.leader
-
-
 @app.command()
 @on_cluster
 def status(cluster: Access, as_json: JsonOutput = False) -> None:
     """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if any do, or if a
     disk is full."""
-    from odradek.cli.cluster_status import find_status  # which brings our own client
+    from odradek.admin.status import find_status  # which brings our own client
 
     found = find_status(cluster)
     problems = found.problems()

@@ -43,28 +43,37 @@ def _seen(context: Context, kind: str, incomplete: str, ask: Callable[[Any], Ite
     return found
 
 
+def _hurried(cluster: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(cluster, given={**cluster.given, "request.timeout.ms": str(int(TIMEOUT_S * 1000))})
+
+
 def complete_topics(context: Context, incomplete: str) -> Suggestions:
-    return _seen(context, "topics", incomplete, lambda cluster: cluster.metadata().topics)
+    def ask(cluster: Any) -> Iterable[str]:
+        from odradek.admin.metadata import metadata
+
+        return metadata(_hurried(cluster)).topics
+
+    return _seen(context, "topics", incomplete, ask)
 
 
 def complete_groups(context: Context, incomplete: str) -> Suggestions:
     def ask(cluster: Any) -> Iterable[str]:
-        admin = cluster.admin  # kept, or the request would end with it
-        listing = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
-        return [found.group_id for found in listing.valid]
+        from odradek.admin.groups import group_names
+
+        return group_names(_hurried(cluster))
 
     return _seen(context, "groups", incomplete, ask)
 
 
 def complete_transactional_ids(context: Context, incomplete: str) -> Suggestions:
     def ask(cluster: Any) -> Iterable[str]:
-        from dataclasses import replace
-
-        from odradek.cli.transaction_requests import list_transactions
+        from odradek.admin.transactions import list_transactions
         from odradek.wire.messages.list_transactions import ListTransactionsRequest
 
-        hurried = replace(cluster, given={**cluster.given, "request.timeout.ms": str(int(TIMEOUT_S * 1000))})
-        return [each.transactional_id for each in list_transactions(hurried, ListTransactionsRequest())]
+        listed = list_transactions(_hurried(cluster), ListTransactionsRequest())
+        return [each.transactional_id for each in listed]
 
     return _seen(context, "transactional ids", incomplete, ask)
 

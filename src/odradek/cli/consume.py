@@ -10,17 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from odradek.admin.access import REQUEST_TIMEOUT_S, Access
+from odradek.admin.librdkafka import Settings, failures_told, kafka, make_client
+from odradek.admin.places import Place, is_internal
 from odradek.cli import consume_options as options
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.consume_filter import compile_filters
 from odradek.cli.consume_range import EARLIEST, Range, ends, starts
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
-from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter
-from odradek.cli.group_offsets import Place
-from odradek.cli.librdkafka import kafka
 from odradek.cli.output import warn
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
@@ -70,8 +70,8 @@ def consume(
     limits = Limits(max_messages, exit_at_end, timeout)
     watch = ClusterWatch(cluster, waits_for_ever=limits == Limits())
     settings = consumer_settings(group, wanted, isolation.value) | {"error_cb": watch.note_error}
-    with cluster.failures_told(", ".join(names)):
-        consumer = cluster.client(kafka.Consumer, settings)
+    with failures_told(cluster, ", ".join(names)):
+        consumer = make_client(cluster, kafka.Consumer, settings)
         reader = Reader(consumer, formatter, passes, limits, watch, quiet, is_in_group=group is not None)
         read(consumer, reader, names, partition or (), wanted)
 

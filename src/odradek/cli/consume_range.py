@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.access import REQUEST_TIMEOUT_S
+from odradek.admin.access import REQUEST_TIMEOUT_S
+from odradek.admin.librdkafka import kafka
+from odradek.admin.places import Place
 from odradek.cli.arguments import offset_of, time_ms_of
 from odradek.cli.framework import BadParameter
-from odradek.cli.group_offsets import Place
-from odradek.cli.librdkafka import kafka
-from odradek.cli.output import counted
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition

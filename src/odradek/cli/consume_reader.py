@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from odradek.cli.access import Access
+from odradek.admin.access import Access
+from odradek.admin.librdkafka import kafka
+from odradek.admin.places import Place
 from odradek.cli.consume_filter import Predicate
 from odradek.cli.consume_range import Ends
 from odradek.cli.failures import CommandError
-from odradek.cli.group_offsets import Place
-from odradek.cli.librdkafka import kafka
-from odradek.cli.output import check_reader, counted, note, warn
+from odradek.cli.output import check_reader, note, warn
 from odradek.cli.text import Formatter, timestamp_ms
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition

@@ -4,12 +4,10 @@ import sys
 from collections.abc import Iterable
 from typing import Annotated
 
+from odradek.admin.places import is_internal
 from odradek.cli import framework
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter, Option
-from odradek.model import INTERNAL_TOPICS, METADATA_TOPIC
-
-INTERNAL = INTERNAL_TOPICS | {METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"}
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Force = Annotated[bool, Option("--force", help="Allow it for internal topics such as __consumer_offsets.")]
@@ -22,10 +20,6 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin or not sys.stdin.isatty():
         raise BadParameter("there is no terminal to ask at: add --yes to proceed without asking")
     framework.confirm(question, abort=True, err=True)
-
-
-def is_internal(topic: str) -> bool:
-    return topic in INTERNAL
 
 
 def check_internal(topics: Iterable[str], force: bool) -> None:

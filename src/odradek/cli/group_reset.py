@@ -9,65 +9,23 @@ commit over them.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access
-from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
+from odradek.admin.access import Access
+from odradek.cli.arguments import MOST_OFFSET, JsonOutput, TopicsAndPartitions, time_ms_of
 from odradek.cli.completion import complete_groups
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.group_offsets import (
-    Place,
-    TopicsAndPartitions,
-    commit_offsets,
-    committed_offsets,
-    end_offsets,
-    find_offsets,
-    named_places,
-)
-from odradek.cli.librdkafka import kafka, kafka_admin
-from odradek.cli.output import counted, note, print_columns, print_json, warn
+from odradek.cli.output import note, print_columns, print_json, warn
 from odradek.cli.text import TIME_UNITS_MS
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
+    from odradek.admin.offset_reset import Move
 
 ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-NO_RECORD_SO_LATE = -1
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where to: exactly one of these is given."""
-
-    earliest: bool = False
-    latest: bool = False
-    current: bool = False
-    offset: int | None = None
-    shift: int | None = None
-    time_ms: int | None = None
-
-    def check(self) -> None:
-        given = [value for value in asdict(self).values() if value is not None and value is not False]
-        if len(given) != 1:
-            raise BadParameter(
-                "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
-                "--by-duration or --shift-by"
-            )
-
-
-@dataclass(frozen=True)
-class Move:
-    """The plan for a partition; its fields are those of the JSON output."""
-
-    topic: str
-    partition: int
-    current_offset: int | None
-    new_offset: int
 
 
 def time_before(duration: str) -> int:
@@ -137,94 +95,33 @@ def reset_offsets(
         raise BadParameter("give either --topic or --all-topics")
     if to_time is not None and by_duration is not None:
         raise BadParameter("give either --to-datetime or --by-duration")
+    from odradek.admin.groups import check_no_members
+    from odradek.admin.offset_reset import Target, plan_reset
+    from odradek.admin.offsets import commit_offsets, committed_offsets, named_places
+    from odradek.admin.places import Place
+
     time_ms = by_duration if to_time is None else to_time
     target = Target(to_earliest, to_latest, to_current, to_offset, shift_by, time_ms)
-    target.check()
-    admin = cluster.admin
-    with cluster.failures_told(name):
-        check_no_members(admin, name)
-        committed = committed_offsets(admin, name)
-        places = named_places(cluster, topic) if topic else sorted(committed)
-        if not places:
-            raise CommandError(f"{name} has committed no offsets: name topics with --topic")
-        moves = plan(admin, target, places, committed)
-        if execute:
-            commit_offsets(
-                admin, name, {Place(move.topic, move.partition): move.new_offset for move in moves}
-            )
+    if target.count != 1:
+        raise BadParameter(
+            "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+            "--by-duration or --shift-by"
+        )
+    check_no_members(cluster, name)
+    committed = committed_offsets(cluster, name)
+    places = named_places(cluster, topic) if topic else sorted(committed)
+    if not places:
+        raise CommandError(f"{name} has committed no offsets: name topics with --topic")
+    plan = plan_reset(cluster, target, places, committed)
+    for warning in plan.warnings:
+        warn(warning)
+    moves = plan.moves
+    if execute:
+        commit_offsets(cluster, name, {Place(one.topic, one.partition): one.new_offset for one in moves})
     show_moves(name, moves, execute, as_json)
 
 
-def check_no_members(admin: "AdminClient", name: str) -> None:
-    """A group that does not exist yet has none: offsets may be set before its first member joins."""
-    future = admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
-    try:
-        count = len(future.result(REQUEST_TIMEOUT_S).members)
-    except kafka.KafkaException as error:
-        if error.args[0].code() != kafka.KafkaError.GROUP_ID_NOT_FOUND:
-            raise
-        return
-    if count:
-        raise CommandError(
-            f"{name} has {counted(count, 'active member')}: stop {'it' if count == 1 else 'them'} before you reset "
-            f"offsets (see 'odradek group describe {name} --members')"
-        )
-
-
-def plan(
-    admin: "AdminClient", target: Target, places: Sequence[Place], committed: Mapping[Place, int]
-) -> list[Move]:
-    starts = find_offsets(admin, dict.fromkeys(places, kafka_admin.OffsetSpec.earliest()))
-    ends = end_offsets(admin, places)
-    wanted = places_asked_for(admin, target, starts, ends, committed)
-    moves = []
-    for place in places:
-        if place not in starts or place not in ends:
-            warn(f"{place.topic}-{place.partition} no longer exists, leaving it out")
-            continue
-        new_offset = min(max(wanted[place], starts[place]), ends[place])
-        if new_offset != wanted[place]:
-            warn(
-                f"{place.topic}-{place.partition} holds {starts[place]} to {ends[place]}: "
-                f"{new_offset} is taken for {wanted[place]}"
-            )
-        moves.append(Move(*place, committed.get(place), new_offset))
-    return moves
-
-
-def places_asked_for(
-    admin: "AdminClient",
-    target: Target,
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    committed: Mapping[Place, int],
-) -> Mapping[Place, int]:
-    """Offsets before they are checked against the log."""
-    if target.earliest:
-        return starts
-    if target.latest:
-        return ends
-    if target.time_ms is not None:
-        found = find_offsets(
-            admin, dict.fromkeys(starts, kafka_admin.OffsetSpec.for_timestamp(target.time_ms))
-        )
-        return {
-            place: ends[place] if offset == NO_RECORD_SO_LATE else offset for place, offset in found.items()
-        }
-    if target.offset is not None:
-        return dict.fromkeys(starts, target.offset)
-    if target.shift is not None:
-        return {place: _current(place, committed) + target.shift for place in starts}
-    return {place: committed.get(place, ends[place]) for place in starts}
-
-
-def _current(place: Place, committed: Mapping[Place, int]) -> int:
-    if place not in committed:
-        raise CommandError(f"{place.topic}-{place.partition} has no committed offset to shift")
-    return committed[place]
-
-
-def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) -> None:
+def show_moves(name: str, moves: "Sequence[Move]", executed: bool, as_json: bool) -> None:
     if as_json:
         facts = {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
         print_json(facts)

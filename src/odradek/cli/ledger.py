@@ -1,22 +1,23 @@
 """`odradek ledger`: what was written exactly once, by which sink, up to which batch.
 
-The ledger is a topic of the cluster (docs/decisions/0006), so this also shows pipelines and programs that run
+The ledger is a topic of the cluster (docs/decisions/0008), so this also shows pipelines and programs that run
 elsewhere.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from odradek.cli.access import Access, on_cluster
+from odradek.admin.access import Access
+from odradek.admin.requests import client_settings
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
-from odradek.cli.own_client import java_settings
 from odradek.client.cluster import Cluster, MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
@@ -34,7 +35,8 @@ SinkArgument = Annotated[str, Argument(metavar="SINK")]
 @contextmanager
 def ledger_of(access: Access) -> Iterator[Ledger]:
     try:
-        cluster = Cluster(java_settings(access.given, access.bootstrap))
+        addresses = access.servers()
+        cluster = Cluster(replace(client_settings(access, addresses[0]), bootstrap=tuple(addresses)))
         try:
             yield Ledger(cluster)
         finally:

@@ -11,9 +11,9 @@ from io import UnsupportedOperation
 from typing import Any, NamedTuple
 
 from odradek.cli.failures import CommandError
+from odradek.wording import UNITS
 
 MISSING = "-"
-UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 SIZE = re.compile(rf"[\d.]+ ({'|'.join(UNITS)})")
 RED, GREEN, YELLOW = "31", "32", "33"
 STATE_COLOURS = {
@@ -97,26 +97,6 @@ def _is_numeric(column: Iterable[object]) -> bool:
         or (isinstance(value, str) and SIZE.fullmatch(value) is not None)
         for value in there
     )
-
-
-def counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def readable_size(size_bytes: int | None) -> str | None:
-    """1536 is 1.5 KB; None stays None."""
-    if size_bytes is None:
-        return None
-    size = float(size_bytes)
-    for unit in UNITS:
-        if size < 1024 or unit == UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def joined(items: Iterable[object]) -> str:
-    return ",".join(map(str, items))
 
 
 @contextmanager

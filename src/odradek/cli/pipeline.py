@@ -6,14 +6,14 @@ Spark is imported only where it is used. `pipeline_run` and `pipeline_operations
 from pathlib import Path
 from typing import Annotated
 
+from odradek.admin.access import REQUEST_TIMEOUT_S, Access
+from odradek.admin.librdkafka import failures_told, kafka, make_client
 from odradek.cli import pipeline_operations
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Exit, Group, Option
-from odradek.cli.group_offsets import existing_partitions
-from odradek.cli.librdkafka import kafka
 from odradek.cli.output import print_json_line, print_line
 from odradek.cli.pipeline_run import run
 from odradek.cli.pipeline_shared import (
@@ -74,14 +74,16 @@ def init(
 
 def sample(cluster: Access, topic: str) -> list[bytes]:
     """The first values of a topic, from all its partitions."""
+    from odradek.admin.metadata import existing_partitions
+
     partitions = existing_partitions(cluster, topic)
     settings = {
         "group.id": "odradek-pipeline-init",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
     }
-    with cluster.failures_told(topic):
-        consumer = cluster.client(kafka.Consumer, settings)
+    with failures_told(cluster, topic):
+        consumer = make_client(cluster, kafka.Consumer, settings)
         try:
             consumer.assign([kafka.TopicPartition(topic, number, 0) for number in partitions])
             values: list[bytes] = []

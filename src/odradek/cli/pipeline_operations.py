@@ -8,11 +8,12 @@ from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
-from odradek.cli.output import counted, print_columns, print_json_line, print_line, warn
+from odradek.cli.output import print_columns, print_json_line, print_line, warn
 from odradek.cli.pipeline_shared import FileArgument, find_file, told
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.reading import load
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from odradek.pipeline.kinds.sink import SinkKind

@@ -7,20 +7,22 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
+from odradek.admin.access import REQUEST_TIMEOUT_S, Access
+from odradek.admin.librdkafka import failures_told, kafka, make_client
+from odradek.admin.produce_cause import Quotas
 from odradek.cli import produce_options as options
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.danger import Force, check_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter, Exit
-from odradek.cli.librdkafka import kafka
-from odradek.cli.output import counted, note
-from odradek.cli.produce_cause import Quotas
+from odradek.cli.output import note
 from odradek.cli.produce_input import input_lines, messages, parser_of
 from odradek.cli.produce_sender import Pace, Progress, Sender
 from odradek.cli.text import OutgoingMessage, unescape
 from odradek.errors import KafkaError
 from odradek.model import check_topic_name
+from odradek.wording import counted
 
 MESSAGE_TIMEOUT_MS = 30_000
 UNKNOWN_TOPIC_TIMEOUT_MS = 10_000
@@ -66,8 +68,8 @@ def produce(
         timestamp_ms=timestamp,
     )
     settings = {"acks": acks, "compression.type": compression.value, "enable.idempotence": idempotent}
-    sender = make_sender(cluster, name, settings)
-    with ExitStack() as stack:
+    with failures_told(cluster), ExitStack() as stack:
+        sender = make_sender(cluster, name, settings)
         outgoing: Iterable[OutgoingMessage] = [template]
         if not tombstone or key is None:
             parse = parser_of(template, json_lines, _separator(key_separator, properties or ()), tombstone)
@@ -92,7 +94,7 @@ def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender
     }
     ours = {name: value for name, value in timeouts.items() if name not in cluster.given}
     quotas = Quotas()
-    producer = cluster.client(kafka.Producer, settings | ours | {"throttle_cb": quotas.note})
+    producer = make_client(cluster, kafka.Producer, settings | ours | {"throttle_cb": quotas.note})
     if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         check_name(topic)
         note(f"{topic} does not exist: the broker will create it with its default settings, if it may")

@@ -9,12 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.access import Access
+from odradek.admin.access import Access
+from odradek.admin.librdkafka import explain, failures_told, kafka
+from odradek.admin.produce_cause import UNKNOWN_PARTITION, Quotas, find_cause
 from odradek.cli.failures import CommandError
-from odradek.cli.librdkafka import kafka
-from odradek.cli.output import counted
-from odradek.cli.produce_cause import UNKNOWN_PARTITION, Quotas, find_cause
 from odradek.cli.text import OutgoingMessage
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -94,7 +94,7 @@ class Sender:
         while True:
             self._raise_failure()
             try:
-                with self._cluster.failures_told(self.topic):
+                with failures_told(self._cluster, self.topic):
                     self.producer.produce(
                         self.topic, message.value, message.key, on_delivery=self._delivered, **optional
                     )
@@ -112,7 +112,7 @@ class Sender:
 
     def _reason(self, error: "KafkaError", partition: int | None = None) -> str:
         if error.code() != kafka.KafkaError._MSG_TIMED_OUT:
-            return self._cluster.explain(error, self.topic)
+            return explain(self._cluster, error, self.topic)
         partition = UNKNOWN_PARTITION if partition is None or partition < 0 else partition
         cause = find_cause(self._cluster, self.topic, partition, self._acks_all, self._quotas.worst)
         address = self._cluster.bootstrap

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+from odradek.admin.access import read_settings
 from odradek.cli import profiles
-from odradek.cli.access import BootstrapServer, CommandConfig, read_settings
+from odradek.cli.access import BootstrapServer, CommandConfig
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError

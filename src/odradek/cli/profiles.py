@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.failures import CommandError
-from odradek.config.sources import parse_properties
 
 VARIABLE = "ODRADEK_PROFILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -56,6 +55,8 @@ def use(name: str | None, environ: Mapping[str, str]) -> None:
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    from odradek.config.sources import parse_properties
+
     try:
         return parse_properties(path_of(name, environ).read_text())
     except FileNotFoundError:

@@ -4,21 +4,27 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster, settle
+from odradek.admin.access import Access
+from odradek.admin.failures import AdminError
+from odradek.admin.places import is_internal
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.completion import complete_topic_settings, complete_topics
-from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
+from odradek.cli.danger import Force, Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
-from odradek.cli.librdkafka import kafka, kafka_admin
-from odradek.cli.output import print_columns, print_json, print_line, readable_size
+from odradek.cli.output import print_columns, print_json, print_line
 from odradek.cli.topic_elect import elect_leaders
 from odradek.cli.topic_reassign import reassign
 from odradek.cli.topic_records import delete_records
-from odradek.cli.topic_view import describe as describe_topics
-from odradek.cli.topic_view import kafka_lines, show_tables, summarize, view_topics
+from odradek.cli.topic_view import kafka_lines, show_tables
+from odradek.wording import readable_size
+
+if TYPE_CHECKING:
+    from odradek.admin.failures import Refused
+    from odradek.errors import ErrorCode
 
 app = Group(
     help="Create, list, describe, alter, delete and move topics. 'delete-records' deletes only their oldest records.",
@@ -27,8 +33,7 @@ app.command("delete-records")(on_cluster(delete_records))
 app.command("reassign")(on_cluster(reassign))
 app.command("elect-leaders")(on_cluster(elect_leaders))
 
-BROKER_DEFAULT = -1
-MOST_PARTITIONS = 100_000  # librdkafka refuses more
+MOST_PARTITIONS = 100_000
 MOST_REPLICAS = 32_767
 
 NewNames = Annotated[list[str] | None, Argument(metavar="NAME...")]
@@ -72,20 +77,16 @@ def tell(
         raise CommandError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
 
 
-def collect(
-    cluster: Access, futures: Mapping[str, Any], tolerated: int | None
+def sorted_out(
+    outcomes: "Mapping[str, Refused | None]", tolerated: "ErrorCode | None"
 ) -> tuple[dict[str, bool], dict[str, str]]:
-    """The outcome of each topic's request; a tolerated error code means that there was nothing to do."""
+    """What was done to each topic, and what failed; a tolerated error code means that there was nothing to do."""
     done, failures = {}, {}
-    for name, future in futures.items():
-        try:
-            future.result(REQUEST_TIMEOUT_S)
-            done[name] = True
-        except kafka.KafkaException as error:
-            if tolerated is not None and error.args[0].code() == tolerated:
-                done[name] = False
-            else:
-                failures[name] = cluster.explain(error.args[0], name)
+    for name, refusal in outcomes.items():
+        if refusal is None or refusal.code is tolerated:
+            done[name] = refusal is None
+        else:
+            failures[name] = refusal.reason
     return done, failures
 
 
@@ -113,20 +114,17 @@ def create(
 ) -> None:
     """Create topics."""
     names = chosen_topics(names, topic)
+    from odradek.admin.topics import BROKER_DEFAULT, NewTopic, create_topics
+    from odradek.errors import ErrorCode
+
+    configs = dict(map(key_value, config or ()))
     new_topics = [
-        kafka_admin.NewTopic(
-            name,
-            num_partitions=partitions or BROKER_DEFAULT,
-            replication_factor=replication_factor or BROKER_DEFAULT,
-            config=dict(map(key_value, config or ())),
-        )
+        NewTopic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, configs)
         for name in names
     ]
-    futures = cluster.admin.create_topics(new_topics, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
-    done, failures = collect(cluster, futures, tolerated)
-    keys = [key_value(text)[0] for text in config or ()]
-    failures = {name: with_guess(reason, keys) for name, reason in failures.items()}
+    outcomes = create_topics(cluster, new_topics)
+    done, failures = sorted_out(outcomes, ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else None)
+    failures = {name: with_guess(reason, configs) for name, reason in failures.items()}
     tell(as_json, "created", done, failures, "exists already")
 
 
@@ -142,15 +140,21 @@ def list_(
     exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
 ) -> None:
     """List topics. At a terminal, and with --long, it also shows partitions, replicas and size on disk."""
-    names = sorted(cluster.metadata().topics)
+    from odradek.admin.metadata import metadata
+
+    names = sorted(metadata(cluster).topics)
     if not internal or exclude_internal:
         names = [name for name in names if not is_internal(name)]
+    if as_json or long or sys.stdout.isatty():
+        from odradek.admin.topics import summarize  # which takes longer to import than to list names
+
+        summaries = summarize(cluster, names)
     if as_json:
-        print_json([asdict(summary) for summary in summarize(cluster, names)])
+        print_json([asdict(summary) for summary in summaries])
     elif long or sys.stdout.isatty():
         rows = [
             (one.topic, one.partition_count, one.replication_factor, readable_size(one.size_bytes))
-            for one in summarize(cluster, names)
+            for one in summaries
         ]
         print_columns(("TOPIC", "PARTITIONS", "REPLICAS", "SIZE"), rows)
     else:
@@ -170,9 +174,12 @@ def describe(
 ) -> None:
     """Describe topics, or all of them. It shows leaders, replicas, offsets and sizes of partitions, and settings that
     are not defaults."""
+    from odradek.admin.metadata import metadata
+    from odradek.admin.topics import view_topics
+
     wanted = [*(names or ()), *(topic or ())]
     if not wanted:
-        wanted = sorted(name for name in cluster.metadata().topics if internal or not is_internal(name))
+        wanted = sorted(name for name in metadata(cluster).topics if internal or not is_internal(name))
     views = view_topics(cluster, wanted)
     if as_json:
         print_json([asdict(view) for view in views])
@@ -212,44 +219,27 @@ def alter(
     if not config and not delete_config and partitions is None:
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
-    describe_topics(cluster, names)  # change nothing if one of them does not exist
+    from odradek.admin.metadata import metadata_of
+    from odradek.admin.resources import Kind
+    from odradek.admin.settings import alter_resource, check_known
+    from odradek.admin.topics import add_partitions
+
+    metadata_of(cluster, names)  # change nothing if one of them does not exist
     for name in names if delete_config else ():
-        check_known(cluster, name, delete_config or ())
-    changes = [
-        *(
-            kafka_admin.ConfigEntry(*key_value(text), incremental_operation=kafka_admin.AlterConfigOpType.SET)
-            for text in config or ()
-        ),
-        *(
-            kafka_admin.ConfigEntry(key, None, incremental_operation=kafka_admin.AlterConfigOpType.DELETE)
-            for key in delete_config or ()
-        ),
-    ]
+        check_known(cluster, Kind.TOPIC, name, delete_config or ())
+    changes = {**dict(map(key_value, config or ())), **dict.fromkeys(delete_config or ())}
     for name in names:
-        with guessed(entry.name for entry in changes), cluster.failures_told(name):
+        with guessed(changes):
             if changes:
-                resource = kafka_admin.ConfigResource(
-                    kafka_admin.ResourceType.TOPIC, name, incremental_configs=changes
-                )
-                settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
+                alter_resource(cluster, Kind.TOPIC, name, changes)
             if partitions is not None:
-                growth = [kafka_admin.NewPartitions(name, partitions)]
-                settle(cluster.admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
+                add_partitions(cluster, name, partitions)
     tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
-
-
-def check_known(cluster: Access, topic: str, keys: Sequence[str]) -> None:
-    """Raise CommandError for a setting that the cluster does not know for this topic."""
-    from odradek.cli.setting_names import check_deleted
-
-    resource = kafka_admin.ConfigResource(kafka_admin.ResourceType.TOPIC, topic)
-    (future,) = cluster.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S).values()
-    check_deleted(topic, keys, future.result(REQUEST_TIMEOUT_S))
 
 
 def with_guess(refusal: str, keys: Iterable[str]) -> str:
     """The refusal of a setting, with the one that the user may have meant."""
-    from odradek.cli.setting_names import guess_topic_setting
+    from odradek.admin.setting_names import guess_topic_setting
 
     return refusal + guess_topic_setting(refusal, keys)
 
@@ -259,7 +249,7 @@ def guessed(keys: Iterable[str]) -> Iterator[None]:
     """Add what the user may have meant to the refusal of a setting."""
     try:
         yield
-    except CommandError as error:
+    except AdminError as error:
         raise CommandError(with_guess(str(error), keys)) from None
 
 
@@ -278,6 +268,8 @@ def delete(
     names = chosen_topics(names, topic)
     check_internal(names, force)
     confirm(f"Delete {', '.join(names)} and all records in them?", yes)
-    futures = cluster.admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
-    tell(as_json, "deleted", *collect(cluster, futures, tolerated), "does not exist")
+    from odradek.admin.topics import delete_topics
+    from odradek.errors import ErrorCode
+
+    tolerated = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
+    tell(as_json, "deleted", *sorted_out(delete_topics(cluster, names), tolerated), "does not exist")

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.access import Access
+from odradek.admin.access import Access
+from odradek.admin.places import Place
 from odradek.cli.arguments import MOST_PARTITION, JsonOutput
 from odradek.cli.completion import complete_topics
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted, print_json, print_line
+from odradek.cli.output import print_json, print_line
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from odradek.errors import ErrorCode
@@ -45,7 +46,7 @@ def elect_leaders(
     chosen = [*(names or ()), *(topic or ())]
     if partition and len(chosen) != 1:
         raise BadParameter("--partition is about one topic: name it")
-    from odradek.cli.reassignment_requests import Election, elect
+    from odradek.admin.reassignment_requests import Election, elect
 
     places = chosen_places(cluster, chosen, partition or ()) if chosen else None
     if unclean:
@@ -56,7 +57,9 @@ def elect_leaders(
 
 
 def chosen_places(cluster: Access, topics: Sequence[str], partitions: Sequence[int]) -> list[Place]:
-    known = cluster.metadata().topics
+    from odradek.admin.metadata import metadata
+
+    known = metadata(cluster).topics
     for name in topics:
         if name not in known:
             raise CommandError(f"topic {name!r} does not exist")
@@ -67,8 +70,8 @@ def chosen_places(cluster: Access, topics: Sequence[str], partitions: Sequence[i
 
 def tell(outcomes: "Mapping[Place, ErrorCode]", as_json: bool) -> None:
     """The command fails if an election did."""
-    from odradek.cli.reassignment_requests import words
-    from odradek.cli.reassignment_run import shortened
+    from odradek.admin.failures import words
+    from odradek.admin.reassignment_run import shortened
     from odradek.errors import ErrorCode
 
     elected = [place for place, code in outcomes.items() if code is ErrorCode.NONE]

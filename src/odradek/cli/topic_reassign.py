@@ -4,28 +4,26 @@ What moves is said by a plan: one that is made here (`reassignment_plan`), or on
 `kafka-reassign-partitions.sh`, which is also what `--dry-run --json` prints.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from odradek.cli.access import Access
+from odradek.admin.access import Access
+from odradek.admin.places import Place
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_topics
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Exit, Option
-from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted, joined, note, print_columns, print_json, print_line, readable_size
-from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
+from odradek.cli.output import note, print_columns, print_json, print_line
+from odradek.wording import counted, joined, readable_size
 
 if TYPE_CHECKING:  # they bring our own client, which is slow to import
-    from odradek.cli.cluster_layout import ClusterState
-    from odradek.cli.reassignment_requests import Reassignment
+    from odradek.admin.layout import ClusterState
+    from odradek.admin.reassignment_plan import Move
+    from odradek.admin.reassignment_requests import Reassignment
 
-PLAN_VERSION = 1
-ANY_DIRECTORY = "any"
 MOST_REPLICAS = 32_767
 
 
@@ -46,6 +44,8 @@ class Choice:
         """Those among the known ones. Raises CommandError for a topic that does not exist."""
         known = sorted(known)
         if self.plan is not None:
+            from odradek.admin.reassignment_files import read_plan
+
             return sorted(read_plan(self.plan))
         if missing := set(self.topics) - {place.topic for place in known}:
             raise CommandError(f"topic {min(missing)!r} does not exist")
@@ -117,7 +117,7 @@ def reassign(
         raise BadParameter("say what to do: --brokers, --replication-factor or --plan")
     if plan is not None and (brokers or replication_factor):
         raise BadParameter("--plan says where replicas go: leave out --brokers and --replication-factor")
-    from odradek.cli.cluster_layout import look_at
+    from odradek.admin.layout import look_at
 
     state = look_at(cluster, with_logs=True)
     moves = plan_moves(state, choice, parse_brokers(brokers), replication_factor)
@@ -128,10 +128,10 @@ def reassign(
         execute(cluster, state, moves, throttle, no_wait, as_json)
 
 
-def tell_result(cluster: Access, state: "ClusterState", moves: Sequence[Move], yes: bool) -> None:
+def tell_result(cluster: Access, state: "ClusterState", moves: "Sequence[Move]", yes: bool) -> None:
     """Say what the moved partitions may lose afterwards, and ask, if that is less than before for any of them."""
-    from odradek.cli.cluster_layout import copies_after, fewest_in_sync
-    from odradek.cli.tolerance import tolerance
+    from odradek.admin.layout import copies_after, fewest_in_sync
+    from odradek.admin.tolerance import tolerance
 
     topics = sorted({move.place.topic for move in moves if len(move.after) < len(move.before)})
     if not topics:
@@ -165,9 +165,13 @@ def parse_brokers(text: str | None) -> list[int] | None:
 
 def plan_moves(
     state: "ClusterState", choice: Choice, brokers: Sequence[int] | None, replication_factor: int | None
-) -> list[Move]:
+) -> "list[Move]":
     if choice.plan is not None:
+        from odradek.admin.reassignment_files import moves_of, read_plan
+
         return moves_of(state, read_plan(choice.plan))
+    from odradek.admin.reassignment_plan import ImpossiblePlan, Wish, make_plan
+
     layout = state.layout()
     wish = Wish(
         choice.places(state.partitions),
@@ -181,50 +185,10 @@ def plan_moves(
         raise CommandError(str(error)) from None
 
 
-def moves_of(state: "ClusterState", targets: Mapping[Place, tuple[int, ...]]) -> list[Move]:
-    if missing := targets.keys() - state.partitions.keys():
-        place = min(missing)
-        raise CommandError(f"there is no partition {place.partition} of topic {place.topic!r}")
-    moves = [Move(place, state.partitions[place].replicas, after) for place, after in sorted(targets.items())]
-    return [move for move in moves if move.before != move.after]
-
-
-def read_plan(file: Path) -> dict[Place, tuple[int, ...]]:
-    """Kafka's format; directories other than "any" cannot be asked for."""
-    try:
-        content = json.loads(file.read_text("utf-8"))
-        if content.get("version", PLAN_VERSION) != PLAN_VERSION:
-            raise ValueError(f"version {content['version']} is not known")
-        found: dict[Place, tuple[int, ...]] = {}
-        for one in content["partitions"]:
-            place = Place(str(one["topic"]), int(one["partition"]))
-            if place in found:
-                raise ValueError(f"{place.topic}-{place.partition} is in it more than once")
-            if any(directory != ANY_DIRECTORY for directory in one.get("log_dirs", ())):
-                raise ValueError("replicas cannot be moved between log directories")
-            found[place] = tuple(map(int, one["replicas"]))
-        return found
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CommandError(f"{file} is not a plan: {error}") from None
-
-
-def plan_as_json(moves: Iterable[Move]) -> dict[str, Any]:
-    return {
-        "version": PLAN_VERSION,
-        "partitions": [
-            {
-                "topic": move.place.topic,
-                "partition": move.place.partition,
-                "replicas": list(move.after),
-                "log_dirs": [ANY_DIRECTORY] * len(move.after),
-            }
-            for move in moves
-        ],
-    }
-
-
-def show_plan(state: "ClusterState", moves: Sequence[Move], as_json: bool) -> None:
+def show_plan(state: "ClusterState", moves: "Sequence[Move]", as_json: bool) -> None:
     if as_json:
+        from odradek.admin.reassignment_files import plan_as_json
+
         print_json(plan_as_json(moves))
         return
     rows = [
@@ -235,11 +199,11 @@ def show_plan(state: "ClusterState", moves: Sequence[Move], as_json: bool) -> No
     print_line(summary(state, moves))
 
 
-def bytes_of(state: "ClusterState", move: Move) -> int:
+def bytes_of(state: "ClusterState", move: "Move") -> int:
     return len(move.added) * state.size(move.place)
 
 
-def summary(state: "ClusterState", moves: Sequence[Move]) -> str:
+def summary(state: "ClusterState", moves: "Sequence[Move]") -> str:
     if not moves:
         return "Nothing to move."
     copied = sum(bytes_of(state, move) for move in moves)
@@ -253,19 +217,22 @@ def summary(state: "ClusterState", moves: Sequence[Move]) -> str:
 def execute(
     cluster: Access,
     state: "ClusterState",
-    moves: Sequence[Move],
+    moves: "Sequence[Move]",
     throttle: int | None,
     no_wait: bool,
     as_json: bool,
 ) -> None:
-    from odradek.cli.reassignment_run import begin, carry_out
+    from odradek.admin.reassignment_run import begin, carry_out
+    from odradek.cli.watching import TerminalWatcher
 
     if no_wait and moves:
         begin(cluster, moves, throttle)
     else:
-        carry_out(cluster, moves, throttle)
+        carry_out(cluster, moves, throttle, TerminalWatcher())
     is_complete = not moves or not no_wait
     if as_json:
+        from odradek.admin.reassignment_files import plan_as_json
+
         print_json({"is_complete": is_complete, **plan_as_json(moves)})
     elif not moves:
         print_line("Nothing to move.")
@@ -276,8 +243,8 @@ def execute(
 
 
 def cancel_moves(cluster: Access, choice: Choice, as_json: bool) -> None:
-    from odradek.cli.reassignment_requests import alter, list_all
-    from odradek.cli.reassignment_run import shortened
+    from odradek.admin.reassignment_requests import alter, list_all
+    from odradek.admin.reassignment_run import shortened
 
     moving = list_all(cluster)
     places = [place for place in moving if place in set(_chosen(choice, moving))]
@@ -293,14 +260,16 @@ def cancel_moves(cluster: Access, choice: Choice, as_json: bool) -> None:
 
 def _chosen(choice: Choice, moving: Mapping[Place, "Reassignment"]) -> list[Place]:
     if choice.plan is not None:
+        from odradek.admin.reassignment_files import read_plan
+
         return list(read_plan(choice.plan))
     return [place for place in moving if choice.is_all or place.topic in choice.topics]
 
 
 def show_status(cluster: Access, choice: Choice, as_json: bool) -> None:
-    from odradek.cli.cluster_layout import look_at
-    from odradek.cli.reassignment_requests import list_all
-    from odradek.cli.reassignment_run import bytes_left
+    from odradek.admin.layout import look_at
+    from odradek.admin.reassignment_requests import list_all
+    from odradek.admin.reassignment_run import bytes_left
 
     everything = list_all(cluster)
     is_everything = not choice.topics and choice.plan is None
@@ -340,13 +309,7 @@ def _as_json(one: "Reassignment", left: int) -> dict[str, Any]:
 
 def remove_throttles(cluster: Access, *, quiet: bool) -> None:
     """If nothing is moving any more."""
-    from odradek.cli import throttle
-    from odradek.cli.cluster_layout import look_at
-    from odradek.cli.reassignment_requests import list_all
+    from odradek.admin.reassignment_run import remove_throttles as remove
 
-    if list_all(cluster):
-        return
-    found = throttle.find_throttles(cluster, look_at(cluster))
-    throttle.apply(cluster, throttle.without(found))
-    if found and not quiet:
+    if remove(cluster) and not quiet:
         print_line("Removed the throttle of an earlier move.")

@@ -9,30 +9,22 @@ transaction may take, and either no coordinator knows the producer, or the parti
 import re
 import time
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from odradek.cli.access import Access, on_cluster
+from odradek.admin.access import Access
+from odradek.admin.places import Place
+from odradek.cli.access import on_cluster
 from odradek.cli.arguments import MOST_OFFSET, MOST_PARTITION, JsonOutput
 from odradek.cli.completion import complete_topics, complete_transactional_ids
 from odradek.cli.danger import Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
-from odradek.cli.group_offsets import Place
-from odradek.cli.output import joined, note, print_columns, print_json, print_line, state_cell
+from odradek.cli.output import note, print_columns, print_json, print_line, state_cell
 from odradek.cli.text import TIME_UNITS_MS
-from odradek.cli.transaction_requests import (
-    Abortion,
-    Described,
-    OpenTransaction,
-    describe_transactions,
-    leaders_of,
-    list_transactions,
-    open_transactions,
-    replicas_on,
-    write_abort_marker,
-)
-from odradek.wire.messages.list_transactions import ListTransactionsRequest
-from odradek.wording import duration
+from odradek.wording import duration, joined
+
+if TYPE_CHECKING:
+    from odradek.admin.transactions import Described, OpenTransaction
 
 app = Group(help="List and describe transactions; find and abort those that hang.")
 
@@ -46,7 +38,6 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 MOST_EPOCH = 2**15 - 1
 DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 
@@ -108,6 +99,9 @@ def list_(
     as_json: JsonOutput = False,
 ) -> None:
     """List transactional ids, with their coordinators, producers and states."""
+    from odradek.admin.transactions import OPEN_STATES, list_transactions
+    from odradek.wire.messages.list_transactions import ListTransactionsRequest
+
     request = ListTransactionsRequest(
         [_state_of(name) for name in state or ()],
         list(producer_id or ()),
@@ -142,6 +136,8 @@ def describe(
     ids = [*(ids or ()), *(transactional_id or ())]
     if not ids:
         raise BadParameter("name a transactional id")
+    from odradek.admin.transactions import describe_transactions
+
     found = describe_transactions(cluster, ids)
     now_ms = time.time_ns() // 1_000_000
     views = [_view(each, now_ms) for each in found.values() if each is not None]
@@ -188,7 +184,9 @@ def find_hanging(
     """Find transactions that are open in a partition and that no coordinator will end."""
     if partition is not None and topic is None:
         raise BadParameter("--partition needs --topic")
-    brokers = _partitions_to_search(cluster, topic, partition, broker)
+    from odradek.admin.transactions import open_transactions, partitions_to_search, without_end
+
+    brokers = partitions_to_search(cluster, topic, partition, broker)
     before_ms = time.time_ns() // 1_000_000 - max_transaction_timeout * TIME_UNITS_MS["m"]
     candidates = [
         each for each in open_transactions(cluster, brokers) if each.producer.last_timestamp < before_ms
@@ -255,9 +253,11 @@ def abort(
     if not topic:
         raise BadParameter("name a topic")
     check_internal([topic], force)
+    from odradek.admin.transactions import Abortion, beginning_at, check_hanging, write_abort_marker
+
     place = Place(topic, partition)
     if start_offset is not None:
-        abortion = _beginning_at(cluster, place, start_offset)
+        abortion = beginning_at(cluster, place, start_offset)
     elif producer_id is not None and producer_epoch is not None and coordinator_epoch is not None:
         abortion = Abortion(producer_id, producer_epoch, max(coordinator_epoch, 0))
     else:
@@ -270,71 +270,6 @@ def abort(
     confirm(f"Abort the transaction of producer {abortion.producer_id} in {topic}-{partition}?", yes)
     write_abort_marker(cluster, place, abortion)
     print_line(f"Aborted the transaction of producer {abortion.producer_id} in {topic}-{partition}.")
-
-
-# Finding
-
-
-def _partitions_to_search(
-    cluster: Access, topic: str | None, partition: int | None, broker: int | None
-) -> dict[Place, int]:
-    brokers = leaders_of(cluster, topic)
-    if partition is not None:
-        assert topic is not None
-        if Place(topic, partition) not in brokers:
-            raise CommandError(f"{topic} has no partition {partition}")
-        brokers = {Place(topic, partition): brokers[Place(topic, partition)]}
-    if broker is not None:
-        there = replicas_on(cluster, broker)
-        brokers = {place: broker for place in brokers if place in there}
-    return brokers
-
-
-def without_end(cluster: Access, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
-    """Those that no coordinator will end. A coordinator that does not respond could know them: then this fails."""
-    if not candidates:
-        return []
-    producer_ids = sorted({each.producer.producer_id for each in candidates})
-    request = ListTransactionsRequest(producer_id_filters=producer_ids)
-    ids = {each.producer_id: each.transactional_id for each in list_transactions(cluster, request)}
-    described = describe_transactions(cluster, sorted(set(ids.values()))) if ids else {}
-
-    def hangs(transaction: OpenTransaction) -> bool:
-        transactional_id = ids.get(transaction.producer.producer_id)
-        known = described.get(transactional_id) if transactional_id is not None else None
-        return known is None or transaction.place not in known.partitions
-
-    return [each for each in candidates if hangs(each)]
-
-
-def check_hanging(cluster: Access, place: Place, producer_id: int) -> None:
-    """Raise CommandError if the producer's coordinator has the transaction open in this partition, and will end it."""
-    listed = list_transactions(cluster, ListTransactionsRequest(producer_id_filters=[producer_id]))
-    found = describe_transactions(cluster, [each.transactional_id for each in listed]) if listed else {}
-    for each in found.values():
-        if each is None or place not in each.partitions or each.state.transaction_state not in OPEN_STATES:
-            continue
-        state = each.state
-        raise CommandError(
-            f"this transaction does not hang: its coordinator, broker {each.coordinator}, has it as "
-            f"{state.transaction_state} (transactional id {state.transactional_id}), and may still commit it: aborted "
-            "here, its records would be gone from this partition and committed in the others. It ends with its "
-            f"producer, or {duration(state.transaction_timeout_ms / 1000)} after it began "
-            f"(see 'odradek transaction describe {state.transactional_id}'). Add --force to abort it anyway"
-        )
-
-
-def _beginning_at(cluster: Access, place: Place, start_offset: int) -> Abortion:
-    brokers = leaders_of(cluster, place.topic)
-    if place not in brokers:
-        raise CommandError(f"{place.topic} has no partition {place.partition}")
-    for each in open_transactions(cluster, {place: brokers[place]}):
-        producer = each.producer
-        if producer.current_txn_start_offset == start_offset:
-            # -1: no coordinator has written here for this producer yet, and 0 is not above any that will.
-            coordinator_epoch = max(producer.coordinator_epoch, 0)
-            return Abortion(producer.producer_id, producer.producer_epoch, coordinator_epoch)
-    raise CommandError(f"no open transaction of {place.topic}-{place.partition} begins at {start_offset}")
 
 
 # Input and output
@@ -354,8 +289,10 @@ def _milliseconds(text: str) -> int:
     return int(found[1]) * TIME_UNITS_MS[found[2]]
 
 
-def _view(described: Described, now_ms: int) -> TransactionView:
+def _view(described: "Described", now_ms: int) -> TransactionView:
     state = described.state
+    from odradek.admin.transactions import OPEN_STATES
+
     # Coordinators remember when the last transaction began, after it has ended too.
     is_open = state.transaction_state in OPEN_STATES and state.transaction_start_time_ms >= 0
     started_ms = state.transaction_start_time_ms if is_open else None
@@ -385,7 +322,7 @@ def _row(view: TransactionView) -> tuple[object, ...]:
     )
 
 
-def _hanging_view(transaction: OpenTransaction) -> HangingView:
+def _hanging_view(transaction: "OpenTransaction") -> HangingView:
     place, producer = transaction
     return HangingView(
         place.topic,

@@ -10,37 +10,35 @@ newer protocol of transactions (KIP-890), which `transactions` does not speak.
 """
 
 import socket
-import ssl
 import time
 from collections import deque
 from typing import NamedTuple, TypeVar, cast
 
-from odradek.client.sasl import start_authentication
 from odradek.client.settings import ClientSettings
-from odradek.client.tls import client_context
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
-from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from odradek.wire.messages.end_txn import EndTxnRequest
-from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.messages.index import SCHEMAS
-from odradek.wire.messages.init_producer_id import InitProducerIdRequest
-from odradek.wire.messages.offset_commit import OffsetCommitRequest
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest
-from odradek.wire.messages.produce import ProduceRequest
-from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
+# By API key: a short command imports none of them.
+PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN = (
+    0,
+    1,
+    8,
+    9,
+    22,
+    24,
+    26,
+)
 HIGHEST_VERSIONS = {
-    FetchRequest.API_KEY: 12,
-    OffsetCommitRequest.API_KEY: 9,
-    OffsetFetchRequest.API_KEY: 9,
-    ProduceRequest.API_KEY: 11,
-    InitProducerIdRequest.API_KEY: 4,
-    AddPartitionsToTxnRequest.API_KEY: 3,
-    EndTxnRequest.API_KEY: 4,
+    FETCH: 12,
+    OFFSET_COMMIT: 9,
+    OFFSET_FETCH: 9,
+    PRODUCE: 11,
+    INIT_PRODUCER_ID: 4,
+    ADD_PARTITIONS_TO_TXN: 3,
+    END_TXN: 4,
 }
 MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
@@ -51,6 +49,10 @@ Answer = TypeVar("Answer", bound=Message)
 
 class ConnectionLost(Exception):
     """The broker cannot be reached, closed the connection or does not respond; a retry may succeed."""
+
+
+class CannotConnect(ConnectionLost):
+    """There is no connection to begin with."""
 
 
 class _Pending(NamedTuple):
@@ -157,14 +159,14 @@ class Connection:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected = plain
             if self._settings.tls is not None:
+                from odradek.client.tls import client_context
+
                 context = client_context(self._settings.tls)
                 connected = context.wrap_socket(plain, server_hostname=self.host)
             connected.settimeout(self._settings.request_timeout_s)
         except OSError as error:
             hint = NO_TLS if self._settings.tls is not None and _is_no_tls(error) else ""
-            raise ConnectionLost(
-                f"cannot connect to broker {self.host}:{self.port}: {error}{hint}"
-            ) from error
+            raise CannotConnect(f"cannot connect to broker {self.host}:{self.port}: {error}{hint}") from error
         return connected
 
     def _without_sasl(self) -> KafkaError:
@@ -181,6 +183,10 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _authenticate(self) -> None:
+        from odradek.client.sasl import start_authentication
+        from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+        from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
         sasl = self._settings.sasl
         assert sasl is not None
         if SaslHandshakeRequest.API_KEY not in self._versions:
@@ -205,6 +211,8 @@ class Connection:
 
 def _is_no_tls(error: OSError) -> bool:
     """Whether a handshake failed as it does when the other side does not speak TLS."""
+    import ssl
+
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError):
         return True
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"

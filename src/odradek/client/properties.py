@@ -5,12 +5,10 @@ something we cannot do (refused, with what to do instead). An unknown name cause
 the Java client. `docs/SPARK.md` shows the tables; a test compares.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from odradek.client.sasl import MECHANISMS
 from odradek.client.settings import (
     ClientSettings,
     FetchSettings,
@@ -19,7 +17,6 @@ from odradek.client.settings import (
     Store,
     TlsSettings,
 )
-from odradek.client.tls import TLS_VERSIONS
 from odradek.records.compression import Codec
 
 MAPPED = {
@@ -157,6 +154,8 @@ def parse_properties(given: Mapping[str, str]) -> Properties:
 
 def _ignored(given: Mapping[str, str]) -> dict[str, str]:
     """Names without effect, and why."""
+    import difflib
+
     reasons = {}
     for name in sorted(given.keys() - MAPPED):
         close = difflib.get_close_matches(name, MAPPED, n=1, cutoff=0.8)
@@ -220,6 +219,8 @@ def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
     name = "bootstrap.servers"
     parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
     if not parts:
+        import difflib
+
         close = difflib.get_close_matches(name, reader.given, n=1)
         hint = f"; did you mean that by {close[0]!r}?" if close else ""
         raise InvalidProperty(name, f"must be given, for example 'localhost:9092'{hint}")
@@ -275,6 +276,8 @@ def _tls_settings(reader: _Reader) -> TlsSettings:
 
 
 def _oldest_version(reader: _Reader) -> str:
+    from odradek.client.tls import TLS_VERSIONS
+
     name = "ssl.enabled.protocols"
     given = {part.strip() for part in (reader.text(name) or "TLSv1.2,TLSv1.3").split(",")}
     known = sorted(given & set(TLS_VERSIONS))
@@ -308,6 +311,8 @@ def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None
 
 
 def _sasl_settings(reader: _Reader) -> SaslSettings:
+    from odradek.client.sasl import MECHANISMS
+
     mechanism = reader.text("sasl.mechanism") or "GSSAPI"
     if mechanism not in MECHANISMS:
         raise InvalidProperty("sasl.mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")

@@ -1,1 +1,3 @@
-"""Configuration under Kafka's names: tables of keys, loading, resolution, and what DescribeConfigs shows."""
+"""Kafka's settings: definitions, files, environment, and what DescribeConfigs says about them. `roles` tells whether a
+node is broker, controller or both, and `listeners` where it listens.
+"""

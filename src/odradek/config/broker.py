@@ -225,6 +225,15 @@ class BrokerConfig:
         fallback = self.broker_listeners[0]
         return next((item for item in self.broker_listeners if item.protocol is protocol), fallback).name
 
+    @property
+    def inter_broker_protocol(self) -> SecurityProtocol:
+        """How this node connects to brokers. One that is only a controller may have no listener that says it."""
+        name = (
+            self.inter_broker_listener_name if self.is_broker else self._values["inter.broker.listener.name"]
+        )
+        protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
+        return self._protocols.get(str(name).upper(), protocol)
+
     def advertised_listeners(self, bound: Iterable[Listener], default_host: str) -> tuple[Listener, ...]:
         """The addresses for clients, once `bound` has the ports that were really bound."""
         return advertise(bound, self.advertised_by_name, default_host)

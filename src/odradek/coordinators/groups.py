@@ -2,17 +2,18 @@
 
 Everything is looked up in tables, so a type of group plugs in without this module knowing it:
 
-* `handlers`: (request type, group type) to handler. A request in `HOME_TYPES` is routed by the type of the
+* `home_types`: requests of a membership protocol, and the type of group that it creates.
+* `handlers`: (request type, group type) to handler. A request in `home_types` is routed by the type of the
   existing group; for an unknown group, or an empty one of another type, by its own protocol's type,
   whose handler creates or converts the group. Every other request has one handler, under the type None.
 * `replayers`: key type to the function that applies such a record; offsets, which may be part of a transaction, have
-  none. A record about a group that is now of
-  another type is ignored: a conversion writes the tombstones of the old type first.
+  none. A record about a group that is now of another type is ignored: a conversion writes the tombstones of the old
+  type first.
 * `refusals`: request type to the function that builds a response from an error code.
 * `load_hooks`: called with the time once the log is loaded, to set timers.
 
-`consumer` plugs itself in with `plug_in(coordinator)`, from outside: it may import this module, not the
-reverse.
+Classic groups are built in, because offsets without members make one. `consumer` plugs itself in with `plug_in`, from
+outside: it may import this module, not the reverse.
 
 Requests about many groups (OffsetFetch, DescribeGroups, DeleteGroups, ConsumerGroupDescribe) must name
 groups of this shard only; `routing.py` splits and merges them.
@@ -46,7 +47,6 @@ from odradek.coordinators.runtime import (
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
-from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -57,22 +57,16 @@ from odradek.wire.messages.offset_commit import OffsetCommitRequest
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.sync_group import SyncGroupRequest
-from odradek.wording import count_of
 
 Handler = Callable[[Any, int, Caller, Token, int], Decision]
 
-# Requests of a membership protocol, and the type of group that it creates.
-HOME_TYPES: dict[type[Any], GroupType] = {
-    JoinGroupRequest: GroupType.CLASSIC,
-    SyncGroupRequest: GroupType.CLASSIC,
-    HeartbeatRequest: GroupType.CLASSIC,
-    LeaveGroupRequest: GroupType.CLASSIC,
-    ConsumerGroupHeartbeatRequest: GroupType.CONSUMER,
-}
+CLASSIC_REQUESTS = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
 
 
 class GroupCoordinator:
     """A `runtime.Coordinator` for one partition of `__consumer_offsets`."""
+
+    noun = "group"
 
     def __init__(self, settings: GroupSettings, rng: Random) -> None:
         self.settings = settings
@@ -84,6 +78,7 @@ class GroupCoordinator:
         join = JoinHandler(self.groups, self.rebalancer, settings, rng)
         members = MemberHandlers(self.rebalancer, self.timers)
         administration = Administration(self.groups, self.offsets)
+        self.home_types: dict[type[Any], GroupType] = dict.fromkeys(CLASSIC_REQUESTS, GroupType.CLASSIC)
         self.handlers: dict[tuple[type[Any], GroupType | None], Handler] = {
             (JoinGroupRequest, GroupType.CLASSIC): join.handle,
             (SyncGroupRequest, GroupType.CLASSIC): members.sync,
@@ -108,7 +103,7 @@ class GroupCoordinator:
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         request_type = type(request)
-        home_type = HOME_TYPES.get(request_type)
+        home_type = self.home_types.get(request_type)
         group_type = home_type
         if home_type is not None:
             group = self.groups.get(request.group_id)
@@ -144,8 +139,8 @@ class GroupCoordinator:
         for hook in self.load_hooks:
             hook(now_ms)
 
-    def summary(self) -> str:
-        return count_of(len(self.groups), "group") if self.groups else ""
+    def __len__(self) -> int:
+        return len(self.groups)
 
     # --- events of the cluster ---
 

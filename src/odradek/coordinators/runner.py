@@ -1,12 +1,13 @@
-"""Runs a coordinator on its partition: groups today, transactions and share groups later.
+"""Runs a coordinator on its partition, of whatever kind it is.
 
 A `Shard` decides, and this is the loop around it: it loads the shard from the log, appends the shard's records,
-sends the responses once they are committed, fires the timers, and resigns when the partition is gone. The
-clock, the timers and the partition are passed in, so the same loop runs in a broker and in a simulation on virtual
-time.
+sends the responses and has the effects carried out once they are committed, fires the timers, and resigns when the
+partition is gone. The clock, the timers, the partition and the one who performs effects are passed in, so the same loop
+runs in a broker and in a simulation on virtual time.
 
 Failures are not final. If an append fails, the client that caused it gets an error. A log that cannot be read is
-read again, after a pause that doubles with each attempt. A timer or a response that raises does not affect the others.
+read again, after a pause that doubles with each attempt. A timer, a response or an effect that raises does not affect
+the others.
 """
 
 import logging
@@ -17,8 +18,10 @@ from odradek.coordinators.journal import Journal
 from odradek.coordinators.runtime import (
     Answer,
     Coordinator,
-    Effects,
+    Decision,
+    Effect,
     Note,
+    Ready,
     Shard,
     ShardState,
     StateBatch,
@@ -36,8 +39,7 @@ MAX_LOAD_RETRY_SECONDS = 60.0
 TICK_RETRY_SECONDS = 1.0
 
 AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
-Event = Callable[[AnyCoordinator, int], None]  # the coordinator, and the time
-Respond = Callable[[Token, Any], None]
+Event = Callable[[AnyCoordinator, int], Decision | None]  # takes the coordinator and the time
 
 OUTDATED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
@@ -67,12 +69,14 @@ class Runner(Generic[AnyCoordinator]):
         self,
         journal: Journal,
         new_coordinator: Callable[[], AnyCoordinator],
-        respond: Respond,
         host: Host,
+        perform: Callable[["Runner[AnyCoordinator]", Effect], None] | None = None,
     ) -> None:
+        """`perform` begins to carry out an effect, and later tells this runner what became of it. None: this kind of
+        coordinator has no effects."""
         self._journal = journal
         self._new_coordinator = new_coordinator
-        self._respond = respond
+        self._perform = perform
         self._host = host
         self._start_over()
         self._timer: Timer | None = None
@@ -119,21 +123,23 @@ class Runner(Generic[AnyCoordinator]):
         if last_uncommitted is not None:
             self._journal.commit(last_uncommitted, self._committed)
         for event in self._untold:
-            event(self.coordinator, now_ms)
+            self._decide(event)
         self._untold.clear()
         self._log_loaded(now_ms)
         self._tick()
 
     def _log_loaded(self, now_ms: int) -> None:
-        summary = self.coordinator.summary()
         log.log(
-            logging.INFO if summary else logging.DEBUG,
+            logging.INFO if len(self.coordinator) else logging.DEBUG,
             "loaded %s from %s in %s (%s)",
-            summary or "nothing",
+            self._summary() if len(self.coordinator) else "nothing",
             self._journal.name,
             duration((now_ms - self._loading_since_ms) / 1000),
             count_of(self._records_loaded, "record"),
         )
+
+    def _summary(self) -> str:
+        return count_of(len(self.coordinator), self.coordinator.noun)
 
     def _load_again(self, error: Exception) -> None:
         """From the beginning, into a new state: the old one may be incomplete."""
@@ -152,7 +158,7 @@ class Runner(Generic[AnyCoordinator]):
     # --- events ---
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token) -> None:
-        """`respond` is called with this token exactly once, now or later, unless this raises."""
+        """`token` is called with the response exactly once, now or later, unless this raises."""
         self._carry_out(self._shard.handle(request, version, caller, token, self._host.steady_ms()))
         self._set_timer()
 
@@ -160,14 +166,24 @@ class Runner(Generic[AnyCoordinator]):
         """Tell the coordinator about an event that is not a request. While it loads, the event waits."""
         if self._shard.state is ShardState.LOADING:
             self._untold.append(event)
-        elif self._shard.state is ShardState.ACTIVE:
-            event(self.coordinator, self._host.steady_ms())
+        elif self.is_active:
+            self._decide(event)
             self._tick()
+
+    def _decide(self, event: Event[AnyCoordinator]) -> None:
+        decision = event(self.coordinator, self._host.steady_ms())
+        if decision is not None:
+            self._carry_out(self._shard.decided(decision))
+
+    @property
+    def is_active(self) -> bool:
+        """True once the coordinator is loaded, until it resigns."""
+        return self._shard.state is ShardState.ACTIVE
 
     def resign(self, reason: str = "its partition is gone", level: int = logging.INFO) -> None:
         """The partition is gone, or the broker stops: refuse every open request, and all later ones."""
-        if self._shard.state is ShardState.ACTIVE and (summary := self.coordinator.summary()):
-            log.log(level, "unloaded %s of %s: %s", summary, self._journal.name, reason)
+        if self.is_active and len(self.coordinator):
+            log.log(level, "unloaded %s of %s: %s", self._summary(), self._journal.name, reason)
         for timer in (self._timer, self._loading):
             if timer is not None:
                 timer.cancel()
@@ -180,8 +196,8 @@ class Runner(Generic[AnyCoordinator]):
             self._timer.cancel()
             self._timer = None
         try:
-            while (effects := self._shard.tick(self._host.steady_ms())) is not None:
-                self._carry_out(effects)
+            while (ready := self._shard.tick(self._host.steady_ms())) is not None:
+                self._carry_out(ready)
         except Exception:
             log.exception(
                 "%s: a timer of its coordinator failed: this is a bug; the others are tried again in %g s",
@@ -205,13 +221,15 @@ class Runner(Generic[AnyCoordinator]):
         self._timer_due_ms = due_ms
         self._timer = self._host.call_later(seconds, self._tick)
 
-    # --- effects ---
+    # --- what is ready ---
 
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.batch is None or self._append(effects.batch):
-            for note in effects.notes:
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.batch is None or self._append(ready.batch):
+            for note in ready.notes:
                 self._write(note)
-        self._send(effects.answers)
+        self._send(ready.answers)
+        for effect in ready.effects:
+            self._begin(effect)
 
     def _write(self, note: Note) -> None:
         named = fields(**{note.noun.replace(" ", "_"): note.key})
@@ -244,17 +262,28 @@ class Runner(Generic[AnyCoordinator]):
         if error:
             self.resign(f"its records cannot be committed ({error.name})", logging.WARNING)
         else:
-            self._send(self._shard.committed(self._journal.high_watermark))
+            self._carry_out(self._shard.committed(self._journal.high_watermark))
 
     def _send(self, answers: Iterable[Answer]) -> None:
         for token, response in answers:
             try:
-                self._respond(token, response)
+                token(response)
             except Exception:
                 log.exception(
                     "%s: a response of its coordinator failed: this is a bug; the others are sent",
                     self._journal.name,
                 )
+
+    def _begin(self, effect: Effect) -> None:
+        try:
+            assert self._perform is not None, "nobody can carry it out"
+            self._perform(self, effect)
+        except Exception:
+            log.exception(
+                "%s: %s of its coordinator failed: this is a bug; the other effects are carried out",
+                self._journal.name,
+                type(effect).__name__,
+            )
 
 
 def is_expected(error: Exception) -> bool:

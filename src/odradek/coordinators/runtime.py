@@ -3,20 +3,23 @@
 A coordinator is a state machine whose state is its partition's log. The rules that make it safe are here,
 once for groups and for other coordinators:
 
-* A handler *decides*: it reads state and returns a `Decision` (records, responses). It does not touch durable
+* A handler *decides*: it reads state and returns a `Decision` (records, responses, effects). It does not touch durable
   state. Only `replay` does, and loading the log is the same replay.
 * A decision's records are appended in one batch, all or nothing, before the next event is handled.
-* A response is sent once everything it was decided on is committed. Records are replayed as soon as they are
-  appended, so that the next request sees them; its response then waits for them, whether it writes or reads.
+* A response is sent, and an effect is carried out, once everything it was decided on is committed. Records are
+  replayed as soon as they are appended, so that the next request sees them; its response then waits for them, whether
+  it writes or reads.
 * Nothing needs to be rolled back. A failed append has changed nothing durable (`undo` reverts what a
   handler had to note in memory). Records that were appended but not committed can only be lost together with the
   leadership, and then the shard is discarded and loaded again: no snapshots are kept.
 
-A shard does nothing on its own: `runner.Runner` gives it events and carries out the effects that it returns. A token
-is the runner's handle of a request; it comes back exactly once, with the response, maybe after another member's
-event. A token that no request has is the coordinator's own: what it sends under it leaves once it is committed, like
-a response, and not at all if the append fails. `next_deadline_ms` says when to call `tick` next: an idle coordinator
-costs nothing.
+An effect is something that a coordinator cannot do itself, such as writing markers to other partitions. It is data, and
+each kind of coordinator has its own. The coordinator is told what became of it, as an event (`Runner.tell`). Effects
+are lost with the leadership: the next coordinator, once it is loaded, asks for what its state still needs.
+
+A shard does nothing on its own: `runner.Runner` gives it events and carries out what is `Ready`. A token stands for a
+request: it comes back exactly once, with the response, maybe after another member's event. `next_deadline_ms` says
+when to call `tick` next: an idle coordinator costs nothing.
 
 A decision may be part of a producer's transaction: then its batch carries the producer's id and epoch, and its
 records take effect once a marker, a separate control batch, has ended that transaction. Both are replayed in order, by
@@ -33,7 +36,7 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -41,10 +44,11 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
 
-Token = Hashable  # never None
+Token = Callable[[Any], None]  # the runner calls it with the response; coordinators only keep it
 Answer = tuple[Token, Any]
 StateRecord = tuple[Any, Any | None]
 EncodedRecord = tuple[bytes, bytes | None]
+Effect = Any  # what there is depends on the kind of coordinator
 Action = Callable[[int], "Decision | None"]
 
 
@@ -77,7 +81,8 @@ class StateBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """A handler's decision: records for the log, and responses that are sent once those are committed.
+    """A handler's decision: records for the log, and once those are committed, responses to send and effects to carry
+    out.
 
     With a `producer` the records belong to its transaction; the first of them must be verified. A `marker` ends that
     transaction, by the rules of a `transaction_version`; it replaces records.
@@ -94,18 +99,21 @@ class Decision:
     is_verified: bool = False
     transaction_version: int = 0
     notes: list[Note] = field(default_factory=list)
+    effects: Sequence[Effect] = ()
 
     def note(self, key: str, text: str, level: int = logging.INFO, noun: str = "group") -> None:
         self.notes.append(Note(key, text, level, noun))
 
 
 @dataclass(slots=True)
-class Effects:
-    """What the runner does next: append the batch and tell the shard, write the notes, and send `answers` now."""
+class Ready:
+    """What the runner does now: append the batch and tell the shard, write the notes, send the responses, and carry out
+    the effects."""
 
     batch: StateBatch | None = None
-    answers: list[Answer] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: Sequence[Note] = ()
+    answers: Sequence[Answer] = ()
+    effects: Sequence[Effect] = ()
 
 
 class Timers:
@@ -179,6 +187,7 @@ class Coordinator(Protocol):
     """The state machine that a shard runs."""
 
     timers: Timers
+    noun: str  # for what a key names, in the log
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         """Decide. May leave the token without a response: a later decision must give it.
@@ -205,8 +214,8 @@ class Coordinator(Protocol):
     def loaded(self, now_ms: int) -> None:
         """The whole log has been replayed: set the timers that its state asks for."""
 
-    def summary(self) -> str:
-        """Its contents, for the log: empty if there are none."""
+    def __len__(self) -> int:
+        """The number of keys (groups, transactional ids) that it knows."""
 
 
 class ShardState(enum.Enum):
@@ -231,14 +240,15 @@ APPEND_ERRORS = {
 
 
 class Shard:
-    """One partition's coordinator: loads it, runs it, and holds back its responses until they are committed."""
+    """One partition's coordinator: loads it, runs it, and holds back its responses and effects until what they follow
+    from is committed."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
         self.state = ShardState.LOADING
         self._requests: dict[Token, Any] = {}  # every request without a response
-        self._pending: deque[tuple[int, list[Answer]]] = deque()  # (last offset, answers), offsets ascending
-        self._appending: Decision | None = None  # the one decision between its effects and their append
+        self._pending: deque[tuple[int, list[Decision]]] = deque()  # by their last offset, ascending
+        self._appending: Decision | None = None  # the one decision whose batch is being appended
         self._appending_for: Token | None = None  # the request that it decided on
 
     # --- loading, and giving up ---
@@ -276,15 +286,15 @@ class Shard:
 
     # --- events ---
 
-    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Effects:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Ready:
         if self.state is not ShardState.ACTIVE:
-            return Effects(answers=[(token, self.coordinator.refuse(request, self._refusal()))])
+            return Ready(answers=[(token, self.coordinator.refuse(request, self._refusal()))])
         assert token not in self._requests, "a token names one open request"
         self._requests[token] = request
         try:
             decision = self._decide(request, version, caller, token, now_ms)
             self._appending_for = token
-            return self._effects(decision)
+            return self._ready(decision)
         except Exception:
             self._requests.pop(token, None)  # the shard continues; the caller responds
             raise
@@ -295,17 +305,19 @@ class Shard:
         except KafkaError as error:
             return Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
 
-    def tick(self, now_ms: int) -> Effects | None:
+    def decided(self, decision: Decision) -> Ready:
+        """The coordinator has decided on an event that is no request."""
+        self._appending_for = None
+        return self._ready(decision)
+
+    def tick(self, now_ms: int) -> Ready | None:
         """Fire one timer. Call it again until it returns None: each may append its own batch."""
         if self.state is not ShardState.ACTIVE:
             return None
         while (action := self.coordinator.timers.pop(now_ms)) is not None:
             decision = action(now_ms)
-            if decision is not None and (
-                decision.records or decision.marker or decision.answers or decision.notes
-            ):
-                self._appending_for = None
-                return self._effects(decision)
+            if decision is not None:
+                return self.decided(decision)
         return None
 
     def next_deadline_ms(self) -> int | None:
@@ -314,23 +326,23 @@ class Shard:
     # --- results of appends ---
 
     def appended(self, last_offset: int) -> None:
-        """The batch of the last effects is in the log, its last record at this offset."""
+        """The batch is in the log, its last record at this offset."""
         decision = self._take_appending()
-        self._pending.append((last_offset, decision.answers))
+        self._pending.append((last_offset, [decision]))
         for key, value in decision.records:
             self.coordinator.replay(key, value, decision.producer)
         if decision.marker is not None and decision.producer is not None:
             self.coordinator.replay_marker(decision.producer, decision.marker)
 
     def append_failed(self, code: ErrorCode) -> list[Answer]:
-        """The batch of the last effects is not in the log, nor a part of it.
+        """The batch is not in the log, nor a part of it.
 
         All requests that would have got a response are refused, and the request itself, even if it was to wait.
         """
         decision = self._take_appending()
         if decision.undo is not None:
             decision.undo()
-        tokens = dict.fromkeys(token for token, _ in decision.answers if token in self._requests)
+        tokens = dict.fromkeys(token for token, _ in decision.answers)
         if self._appending_for is not None:
             tokens[self._appending_for] = None
         seen_by_client = APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -338,12 +350,15 @@ class Shard:
             [(token, self.coordinator.refuse(self._requests[token], seen_by_client)) for token in tokens]
         )
 
-    def committed(self, high_watermark: int) -> list[Answer]:
-        """Everything below the high watermark is committed: returns the responses that waited for it."""
-        released: list[Answer] = []
+    def committed(self, high_watermark: int) -> Ready:
+        """Everything below the high watermark is committed: what waited for it is ready."""
+        answers: list[Answer] = []
+        effects: list[Effect] = []
         while self._pending and self._pending[0][0] < high_watermark:
-            released += self._release(self._pending.popleft()[1])
-        return released
+            for decision in self._pending.popleft()[1]:
+                answers += self._release(decision.answers)
+                effects += decision.effects
+        return Ready(answers=answers, effects=effects)
 
     # --- inside ---
 
@@ -351,16 +366,16 @@ class Shard:
         loading = self.state is ShardState.LOADING
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
 
-    def _effects(self, decision: Decision) -> Effects:
-        assert self._appending is None, "the last effects were not appended"
+    def _ready(self, decision: Decision) -> Ready:
+        assert self._appending is None, "the last batch was not appended"
         if decision.records or decision.marker is not None:
             batch = self._encode(decision)
             self._appending = decision
-            return Effects(batch, notes=decision.notes)
+            return Ready(batch, decision.notes)
         if self._pending:
-            self._pending[-1][1].extend(decision.answers)
-            return Effects(notes=decision.notes)
-        return Effects(answers=self._release(decision.answers), notes=decision.notes)
+            self._pending[-1][1].append(decision)
+            return Ready(notes=decision.notes)
+        return Ready(None, decision.notes, self._release(decision.answers), decision.effects)
 
     def _encode(self, decision: Decision) -> StateBatch:
         try:
@@ -380,12 +395,11 @@ class Shard:
             raise
 
     def _take_appending(self) -> Decision:
-        assert self._appending is not None, "no effects wait for an append"
+        assert self._appending is not None, "no batch is being appended"
         decision, self._appending = self._appending, None
         return decision
 
-    def _release(self, answers: Iterable[Answer]) -> list[Answer]:
-        released = list(answers)
-        for token, _ in released:
+    def _release(self, answers: list[Answer]) -> list[Answer]:
+        for token, _ in answers:
             self._requests.pop(token, None)
-        return released
+        return answers

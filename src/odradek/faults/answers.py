@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from odradek.api.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from odradek.apis.items import Division, changed, divide, merge, refuse
 from odradek.apis.messages import response_type
 from odradek.apis.row import Resource
 from odradek.apis.table import APIS, BROKER, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
+from odradek.fetching.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from odradek.net.transport import Part
 from odradek.serving.services import Services
 from odradek.storage.segments.row import Slice

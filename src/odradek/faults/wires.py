@@ -192,6 +192,12 @@ class Gate:
     def give_back(self, own: OwnFrame, is_reusable: bool) -> None:
         self._transport.give_back(own, is_reusable)
 
+    def begin_greeting(self, max_frame_size: int) -> None:
+        self._transport.begin_greeting(max_frame_size)
+
+    def end_greeting(self) -> None:
+        self._transport.end_greeting()
+
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         self._transport.close(reason, level)
 

@@ -104,6 +104,13 @@ class Channel:
         if self._transport.sending is IDLE:
             self._transport.flush_soon()
 
+    def begin_greeting(self, max_frame_size: int) -> None:
+        """Until `end_greeting`, responses may not be larger than this."""
+        self._transport.begin_greeting(max_frame_size)
+
+    def end_greeting(self) -> None:
+        self._transport.end_greeting()
+
     def close(self, reason: str = "closed by us") -> None:
         self._transport.close(reason, logging.DEBUG)
 

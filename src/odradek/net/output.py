@@ -1,16 +1,19 @@
 """The output queue of a connection: bytes, and slices of files that go from page cache to socket uncopied.
 
-`send` writes as much as the socket accepts. A slice whose pages are not in memory would block the event loop in
+What a connection can do with them its outlet says: one that encrypts can neither gather parts nor send files, so parts
+are sent one by one, and files are read in pieces.
+
+`send` writes as much as the outlet accepts. A slice whose pages are not in memory would block the event loop in
 the middle of a sendfile, and with it every other connection. So it is sent in pieces, each of which is probed first;
 if a page is missing, `send` stops and says so: the connection has a thread read the piece into the page cache,
 and makes the kernel start reading what follows, and continues.
 """
 
 import os
-import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
 from odradek.host.metrics import Traffic
 from odradek.net.transport import Part
@@ -23,10 +26,23 @@ MAX_PINNED = 4  # slices of one connection whose files stay open while they wait
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
+MAX_READ = 256 * 1024  # of a file at once, where it cannot be sent as it is
 READ_AHEAD = 8 << 20  # a reader of old data will ask for the next bytes soon
 ADVISED_AT_ONCE = 512 * 1024  # the kernel cuts longer advice short
 CAN_ADVISE = hasattr(os, "posix_fadvise")
 CAN_PROBE = hasattr(os, "RWF_NOWAIT")
+
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Outlet(NamedTuple):
+    """How bytes leave a connection; what it cannot do is None. All return how many bytes were accepted, and raise
+    BlockingIOError if none can be now."""
+
+    send: Callable[[Bytes], int]
+    gather: Callable[[list[Bytes], bool], int] | None = None  # several at once; True: more will follow
+    send_file: Callable[[int, int, int], int] | None = None  # by descriptor, position and length
 
 
 class Sent(Enum):
@@ -46,8 +62,8 @@ class Output:
     """A queue of parts. The first few slices are pinned while they wait, so that their files stay open; clients that
     do not read must not use up all descriptors."""
 
-    def __init__(self, sock: socket.socket, traffic: Traffic | None = None) -> None:
-        self._socket = sock
+    def __init__(self, outlet: Outlet, traffic: Traffic | None = None) -> None:
+        self._send, self._gather, self._send_file = outlet
         self._traffic = traffic or Traffic()
         self._parts: deque[Part] = deque()
         self.size = 0
@@ -91,7 +107,7 @@ class Output:
             piece.file.unpin()
             self._pinned -= 1
 
-    def _add_bytes(self, part: bytes | bytearray | memoryview) -> None:
+    def _add_bytes(self, part: Bytes) -> None:
         """Small ones go to the socket in one piece."""
         if len(part) >= JOIN_BELOW:
             self._joined = None
@@ -139,21 +155,21 @@ class Output:
         if len(self._parts) == 1:
             self._send_lone_bytes()
             return
-        gathered: list[bytes | bytearray | memoryview] = []
-        flags = 0
+        gathered: list[Bytes] = []
+        more = False
         for part in self._parts:
             if isinstance(part, Slice):
-                flags = getattr(socket, "MSG_MORE", 0)
+                more = True
                 break
             gathered.append(part)
             if len(gathered) >= MAX_GATHERED:
                 break
-        self._advance(self._socket.sendmsg(gathered, (), flags))
+        self._advance(self._gather(gathered, more) if self._gather else self._send(gathered[0]))
 
     def _send_lone_bytes(self) -> None:
         part = self._parts[0]
         assert not isinstance(part, Slice)
-        sent = self._socket.send(part)
+        sent = self._send(part)
         if sent < len(part):
             self._advance(sent)
             return
@@ -186,14 +202,28 @@ class Output:
         return memoryview(part)[sent:]
 
     def _copy_head(self, head: Slice) -> None:
-        self._advance(self._socket.send(read_whole(head)))
+        self._advance(self._send(read_whole(head)))
 
     def _send_slice(self, head: Slice) -> None:
         count = min(head.length, self._in_memory_until - head.position)
-        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, count)
+        if self._send_file is None:
+            self._read_head(head, min(count, MAX_READ))
+            return
+        sent = self._send_file(head.file.fileno(), head.position, count)
         if sent == 0:
             raise ConnectionAbortedError("the file is shorter than the announced slice")
         self._advance(sent)
+
+    def _read_head(self, head: Slice, count: int) -> None:
+        """Its first bytes become a part of their own: what is not accepted at once need not be read again."""
+        data = read_whole(Slice(head.file, head.position, count))
+        if count == head.length:
+            self._release(head)
+            self._in_memory_until = 0
+            self._parts[0] = data
+        else:
+            self._parts[0] = self._rest(head, count)
+            self._parts.appendleft(data)
 
     def slice_to_warm(self) -> Slice:
         head = self._parts[0]

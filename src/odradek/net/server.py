@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from odradek.config.listeners import SecurityProtocol
 from odradek.host.interface import SocketHost, Timer
 from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
-from odradek.net.plaintext import PlaintextTransport
+from odradek.net.greeting import Greetings
 from odradek.net.pool import Pool
+from odradek.net.security import PLAINTEXT, Security
+from odradek.net.stream import Connected, StreamTransport
 from odradek.net.transport import Converse
+from odradek.net.transports import new_transport
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class Server:
         self.pool = Pool(host, bounds.max_frame_size, bounds.max_request_memory)
         self._bounds = bounds
         self._listeners: list[socket.socket] = []
-        self._connections: dict[PlaintextTransport, None] = {}
+        self._connections: dict[StreamTransport, None] = {}
         self._per_address: Counter[str] = Counter()
         self._idle_check: Timer | None = None
         self._new_connections = Rate(host.monotonic, bounds.max_new_connections_per_second)
@@ -73,7 +77,9 @@ class Server:
             name: Rate(host.monotonic, own.max_new_connections_per_second)
             for name, own in bounds.of_listener.items()
         }
-        # Listeners, and their names, that wait for a connection to close.
+        self._greetings = Greetings(host.monotonic, host.call_later, self._maybe_accept_again)
+        self._securities: dict[str, Security] = {}  # by listener name
+        # Listeners, and their names, that wait for a connection to close or to be greeted.
         self._full: dict[socket.socket, str] = {}
         self._paused: set[socket.socket] = set()  # listeners that could not accept when they last tried
         self._refusals = 0  # since the last log line about them
@@ -102,9 +108,10 @@ class Server:
 
     # --- listening ---
 
-    def listen(self, name: str, host: str, port: int) -> int:
+    def listen(self, name: str, host: str, port: int, security: Security = PLAINTEXT) -> int:
         """Bind and accept; returns the port."""
         listeners = bind(host, port)
+        self._securities[name] = security
         for listener in listeners:
             self._loop.add_reader(listener.fileno(), self._accept, listener, name)
         self._listeners += listeners
@@ -131,9 +138,7 @@ class Server:
     def _must_wait(self, listener: socket.socket, name: str) -> bool:
         """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
         if self._is_full(name):
-            log.warning(
-                "listener %s: max.connections reached, further clients wait until a connection closes", name
-            )
+            self._log_full(name)
             self._loop.remove_reader(listener.fileno())
             self._full[listener] = name
             return True
@@ -146,8 +151,22 @@ class Server:
 
     def _is_full(self, name: str) -> bool:
         own = self._bounds.of_listener.get(name)
-        return len(self._connections) >= self._bounds.max_connections or (
-            own is not None and self._per_listener[name] >= own.max_connections
+        return (
+            len(self._connections) >= self._bounds.max_connections
+            or (own is not None and self._per_listener[name] >= own.max_connections)
+            or self._must_greet(name)
+        )
+
+    def _must_greet(self, name: str) -> bool:
+        """True if its clients have to be greeted, and too many are at it already."""
+        return self._greetings.is_full and self._securities[name].protocol is not SecurityProtocol.PLAINTEXT
+
+    def _log_full(self, name: str) -> None:
+        if self._must_greet(name):
+            log.info("listener %s: too many clients connect at once, further ones wait", name)
+            return
+        log.warning(
+            "listener %s: max.connections reached, further clients wait until a connection closes", name
         )
 
     def _maybe_accept_again(self) -> None:
@@ -184,9 +203,8 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._set_buffers(sock)
-            connection = PlaintextTransport(
-                self.pool, sock, f"{host}:{port}", listener, self._converse, self._closed
-            )
+            connected = Connected(sock, f"{host}:{port}", listener, self._securities[listener])
+            connection = new_transport(self.pool, connected, self._converse, self)
         except OSError as error:
             log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
             sock.close()
@@ -195,6 +213,8 @@ class Server:
         self._per_address[host] += 1
         self._per_listener[listener] += 1
         self._connections[connection] = None
+        if connection.is_greeting:
+            self._greetings.begin(connection)
 
     def _log_refusal(self, address: str, reason: str) -> None:
         """Refused clients try again at once: one line stands for many."""
@@ -226,7 +246,11 @@ class Server:
         if self._bounds.socket_receive_buffer > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._bounds.socket_receive_buffer)
 
-    def _closed(self, connection: PlaintextTransport) -> None:
+    def greeted(self, connection: StreamTransport) -> None:
+        self._greetings.end(connection)
+
+    def closed(self, connection: StreamTransport, reason: str) -> None:
+        self._greetings.end(connection)
         self._connections.pop(connection, None)
         self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
@@ -257,6 +281,7 @@ class Server:
         self._paused.clear()
         if self._idle_check is not None:
             self._idle_check.cancel()
+        self._greetings.stop()
         for connection in list(self._connections):
             connection.stop_reading()
 

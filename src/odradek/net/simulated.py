@@ -11,6 +11,8 @@ the closed end. A place that crashed does not respond while it is down, and send
 Data that arrives at a place is handled in the place's own context, whoever sent it, so that the log lines of a node
 have its id, and nothing runs on a host whose power is cut.
 
+A connection with TLS has a simulated handshake, and its bytes arrive in pieces: see `net.simulated_greeting`.
+
 Frames above `SMALL_FRAME` arrive in their own memory, as they do from a socket. Small ones that arrive together are
 passed on together, and their memory is overwritten afterwards: a receiver that keeps a view of one is caught.
 """
@@ -24,8 +26,11 @@ from random import Random
 from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
+from odradek.net.greeting import GREETING_SECONDS, Greetings, Handshakes, greeted
 from odradek.net.pages import Pages
-from odradek.net.simulated_wire import Pipe, SimulatedTransport
+from odradek.net.security import PLAINTEXT, Endpoint, Security
+from odradek.net.simulated_greeting import NO_FAULTS, AcceptedTransport, GreetingFaults, OpenedTransport
+from odradek.net.simulated_wire import Pipe, SimulatedOwner, SimulatedTransport
 from odradek.net.transport import Converse, Receiver
 
 MAX_DELAY_SECONDS = 0.005
@@ -43,7 +48,8 @@ class SimulatedNetwork:
         self.loop = loop
         self.rng = rng
         self.max_delay_seconds = max_delay_seconds
-        self.listeners: dict[tuple[str, int], tuple[SimulatedServer, str]] = {}
+        self.greeting_faults: GreetingFaults = NO_FAULTS
+        self.listeners: dict[tuple[str, int], tuple[SimulatedServer, str, Security]] = {}
         self._places: dict[str, Place] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._paused: dict[str, None] = {}
@@ -181,6 +187,7 @@ class Place:
         self.is_up = is_up
         self.context: Context | None = None  # None: that of the sender
         self._connected: dict[SimulatedTransport, None] = {}
+        self._handshakes = Handshakes()
         self.traffic = Traffic()  # not counted here
         self.pages: Pages | None = None  # for tests to ask: there is no HTTP here
 
@@ -192,30 +199,47 @@ class Place:
     def serve(self, converse: Converse, bounds: Bounds) -> "SimulatedServer":
         return SimulatedServer(self._network, self, converse)
 
-    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
-        channel = await self.converse(host, port, timeout_seconds, Channel)
-        assert isinstance(channel, Channel)
-        return channel
+    async def connect(self, endpoint: Endpoint, timeout_seconds: float) -> Channel:
+        link = await self._reach(endpoint.host, endpoint.port, timeout_seconds)
+        if endpoint.security.is_open:
+            return await self._begin(link, endpoint)
+        async with asyncio.timeout(GREETING_SECONDS):
+            return await greeted(await self._begin(link, endpoint), endpoint.security.greet)
 
-    async def converse(self, host: str, port: int, timeout_seconds: float, converse: Converse) -> Receiver:
+    async def converse(self, endpoint: Endpoint, timeout_seconds: float, converse: Converse) -> Receiver:
         """A connection whose frames go to a receiver of the caller's choice, which is returned."""
+        link = await self._reach(endpoint.host, endpoint.port, timeout_seconds)
+        return await self._talk(link, endpoint, converse)
+
+    async def _reach(self, host: str, port: int, timeout_seconds: float) -> "Link":
         self.check_up()
         target = self.name if host in EVERY_ADDRESS else host
         link = Link(self._network, self.name, target, port)
         async with asyncio.timeout(timeout_seconds):
             await link.connected
-        transport = SimulatedTransport(
-            link.to_server, link.to_client, f"{host}:{port}", "", converse, self._closed
-        )
+        return link
+
+    async def _begin(self, link: "Link", endpoint: Endpoint) -> Channel:
+        channel = await self._talk(link, endpoint, Channel)
+        assert isinstance(channel, Channel)
+        return channel
+
+    async def _talk(self, link: "Link", endpoint: Endpoint, converse: Converse) -> Receiver:
+        transport = link.open(str(endpoint), endpoint.security, converse, self)
         self._connected[transport] = None
+        await self._handshakes.finish(transport)
         return transport.receiver
 
     def check_up(self) -> None:
         if not self.is_up:
             raise OSError(f"{self.name} has crashed")
 
-    def _closed(self, transport: SimulatedTransport) -> None:
+    def greeted(self, transport: SimulatedTransport) -> None:
+        self._handshakes.greeted(transport)
+
+    def closed(self, transport: SimulatedTransport, reason: str) -> None:
         self._connected.pop(transport, None)
+        self._handshakes.closed(transport, reason)
 
     def close(self) -> None:
         for transport in list(self._connected):
@@ -231,29 +255,34 @@ class SimulatedServer:
         self._converse = converse
         self.traffic = Traffic()
         self._addresses: list[tuple[str, int]] = []
+        self._greetings = Greetings(network.loop.time, network.loop.call_later, lambda: None)
         self._connections: dict[SimulatedTransport, None] = {}
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def listen(self, name: str, host: str, port: int) -> int:
+    def listen(self, name: str, host: str, port: int, security: Security = PLAINTEXT) -> int:
         self._place.check_up()
         address = (self._place.name, port or self._network.free_port())
         if address in self._network.listeners:
             raise OSError(f"{address[0]}:{address[1]} is in use")
-        self._network.listeners[address] = (self, name)
+        self._network.listeners[address] = (self, name, security)
         self._addresses.append(address)
         return address[1]
 
-    def accept(self, link: "Link", listener: str) -> None:
+    def accept(self, link: "Link", listener: str, security: Security) -> None:
         address = f"{link.client_name}:{self._network.free_port()}"
-        transport = SimulatedTransport(
-            link.to_client, link.to_server, address, listener, self._converse, self._closed
-        )
+        transport = link.accept(address, listener, security, self._converse, self)
         self._connections[transport] = None
+        if transport.is_greeting:
+            self._greetings.begin(transport)
 
-    def _closed(self, transport: SimulatedTransport) -> None:
+    def greeted(self, transport: SimulatedTransport) -> None:
+        self._greetings.end(transport)
+
+    def closed(self, transport: SimulatedTransport, reason: str) -> None:
+        self._greetings.end(transport)
         self._connections.pop(transport, None)
 
     def reconfigure(self, bounds: Bounds) -> None:
@@ -263,6 +292,7 @@ class SimulatedServer:
         for address in self._addresses:
             self._network.listeners.pop(address, None)
         self._addresses.clear()
+        self._greetings.stop()
         for transport in list(self._connections):
             transport.stop_reading()
 
@@ -291,10 +321,30 @@ class Link:
         """At the server."""
         listener = self._network.listeners.get((self.server_name, port))
         if listener is not None:
-            server, name = listener
-            self._network.at(self.server_name, server.accept, self, name)
+            server, name, security = listener
+            self._network.at(self.server_name, server.accept, self, name, security)
         self._network.carry(
             self.server_name, self.client_name, lambda: self._hear(is_accepted=listener is not None)
+        )
+
+    def open(
+        self, address: str, security: Security, converse: Converse, owner: SimulatedOwner
+    ) -> SimulatedTransport:
+        """The client's end."""
+        if not security.protocol.uses_tls:
+            return SimulatedTransport(self.to_server, self.to_client, address, "", converse, owner)
+        return OpenedTransport(
+            self.to_server, self.to_client, address, "", converse, owner, self._network.greeting_faults
+        )
+
+    def accept(
+        self, address: str, listener: str, security: Security, converse: Converse, owner: SimulatedOwner
+    ) -> SimulatedTransport:
+        """The server's end."""
+        if not security.protocol.uses_tls:
+            return SimulatedTransport(self.to_client, self.to_server, address, listener, converse, owner)
+        return AcceptedTransport(
+            self.to_client, self.to_server, address, listener, converse, owner, self._network.greeting_faults
         )
 
     def _hear(self, is_accepted: bool) -> None:

@@ -21,7 +21,16 @@ from odradek.net.states import (
     SendingMove,
     next_state,
 )
-from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part, log_closing
+from odradek.net.transport import (
+    NOBODY,
+    SMALL_FRAME,
+    Converse,
+    Owner,
+    OwnFrame,
+    Part,
+    Receiver,
+    log_closing,
+)
 from odradek.storage.segments.row import Slice
 from odradek.wire.frame import SIZE
 
@@ -29,6 +38,7 @@ log = logging.getLogger(__name__)
 
 GIVE_UP_SECONDS = 30.0  # how long an end waits for a cut to heal
 WINDOW = 64 * 1024  # bytes that the network accepts before the other end has read them
+MAX_FRAME_SIZE = 1 << 31
 
 
 class Ways(Protocol):
@@ -56,6 +66,10 @@ class Ending(NamedTuple):
     reason: str
 
 
+class Piece(bytearray):
+    """Bytes of a protected connection (`net.simulated_greeting`). Anything else that a pipe carries is a frame."""
+
+
 class Pipe:
     """One direction of a connection: frames come out in the order they went in, each after its delay."""
 
@@ -69,6 +83,10 @@ class Pipe:
         self._stalls = 0
         self._is_ended = False
         self.unread = 0  # bytes that were put in and not taken
+
+    @property
+    def rng(self) -> Random:
+        return self._ways.rng
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -180,21 +198,35 @@ class SimulatedTransport:
         address: str,
         listener: str,
         converse: Converse,
-        on_closed: "Callable[[SimulatedTransport], None]",
+        owner: "SimulatedOwner",
     ) -> None:
         self._outgoing, self._incoming = outgoing, incoming
-        self._on_closed = on_closed
+        self._converse = converse
+        self._owner = owner
         self.address = address
         self.listener = listener
-        self.output = SimulatedOutput(outgoing)
+        self.output = self._new_output()
+        self.receiver: Receiver = NOBODY
+        self.is_greeting = False
+        self.last_active = outgoing.loop.time()
+        self._max_frame_size = MAX_FRAME_SIZE
         self.receiving = PAUSED
         self.sending = IDLE
         self.claimed = 0  # bytes of frames that were not given back yet
         self._unread: deque[bytearray] = deque()
         self._ending: str | None = None
-        self.receiver = converse(self)
-        outgoing.sender = incoming.taker = self
+        self._begin()
+
+    def _new_output(self) -> "SimulatedOutput":
+        return SimulatedOutput(self._outgoing)
+
+    def _begin(self) -> None:
+        self._open()
+        self._outgoing.sender = self._incoming.taker = self
         self.resume_reading()
+
+    def _open(self) -> None:
+        self.receiver = self._converse(self)
 
     # --- reading ---
 
@@ -202,6 +234,7 @@ class SimulatedTransport:
         self.receiving = next_state(RECEIVING_MOVES, self.receiving, move)
 
     def arrive(self, frames: list[bytearray], ending: str | None) -> None:
+        self.last_active = self._incoming.loop.time()
         self._unread += frames
         self._ending = ending
         self._read()
@@ -209,6 +242,9 @@ class SimulatedTransport:
     def _read(self) -> None:
         """The arrived data, as a socket would deliver it: small frames together, a large one alone."""
         while self._unread and self.receiving is READING:
+            if why := self._why_no_frame(self._unread[0]):
+                self.close(why)
+                return
             self.sending = SENDING_MOVES[self.sending][SendingMove.GATHER]
             if len(self._unread[0]) > SMALL_FRAME:
                 self._read_large(self._unread.popleft())
@@ -218,8 +254,19 @@ class SimulatedTransport:
         if self._ending is not None and not self._unread and self.receiving is READING:
             self.close(self._ending, logging.DEBUG)
 
-    def _read_large(self, frame: bytearray) -> None:
+    def _why_no_frame(self, frame: bytearray) -> str:
+        if isinstance(frame, Piece):
+            return "it speaks TLS, but this listener is PLAINTEXT"
+        if len(frame) > self._max_frame_size:
+            return f"it announced a frame of {len(frame)} bytes before it has authenticated"
+        return ""
+
+    def _take(self, frame: bytearray) -> None:
+        """It is read: there is room for more."""
         self._incoming.taken(len(frame))
+
+    def _read_large(self, frame: bytearray) -> None:
+        self._take(frame)
         self.claimed += len(frame)
         self.receiver.receive_own(OwnFrame(memoryview(frame), len(frame)))
         self.receiver.finish()
@@ -227,8 +274,10 @@ class SimulatedTransport:
     def _read_small(self) -> None:
         read: list[bytearray] = []
         while self._unread and len(self._unread[0]) <= SMALL_FRAME and self.receiving is not Receiving.CLOSED:
+            if self._why_no_frame(self._unread[0]):
+                break  # and close it next
             read.append(frame := self._unread.popleft())
-            self._incoming.taken(len(frame))
+            self._take(frame)
             self.receiver.receive(memoryview(frame))
         self.receiver.finish()
         for frame in read:
@@ -248,6 +297,9 @@ class SimulatedTransport:
             self._incoming.loop.call_soon(self._read)
 
     def stop_reading(self) -> None:
+        if self.receiver is NOBODY:
+            self.close("this node is stopping", logging.DEBUG)
+            return
         self._move_receiving(ReceivingMove.END)
         self.receiver.reading_ended()
 
@@ -283,6 +335,15 @@ class SimulatedTransport:
     def is_busy(self) -> bool:
         return self.receiver.is_busy
 
+    def begin_greeting(self, max_frame_size: int) -> None:
+        self.is_greeting = True
+        self._max_frame_size = max_frame_size
+
+    def end_greeting(self) -> None:
+        self.is_greeting = False
+        self._max_frame_size = MAX_FRAME_SIZE
+        self._owner.greeted(self)
+
     def hear_reset(self) -> None:
         """The other end no longer exists: its place resets the connection."""
         self._incoming.reset()
@@ -294,7 +355,7 @@ class SimulatedTransport:
         self._outgoing.end("closed by the peer")
         self._end()
         self.receiver.lost(reason)
-        self._on_closed(self)
+        self._owner.closed(self, reason)
 
     def vanish(self) -> None:
         """Together with its place, without telling the other end."""
@@ -307,6 +368,9 @@ class SimulatedTransport:
         self._outgoing.sender = self._incoming.taker = None
         self._unread.clear()
         self.output.clear()
+
+
+SimulatedOwner = Owner[SimulatedTransport]
 
 
 class SimulatedOutput:
@@ -330,7 +394,10 @@ class SimulatedOutput:
         while self._frames and self._pipe.unread < WINDOW:
             frame = self._frames.popleft()
             self.size -= len(frame)
-            self._pipe.put(frame)
+            self._put(frame)
+
+    def _put(self, frame: bytearray) -> None:
+        self._pipe.put(frame)
 
     def clear(self) -> None:
         self._frames.clear()

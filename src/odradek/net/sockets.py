@@ -1,4 +1,4 @@
-"""The real network: TCP."""
+"""The real network: TCP, and what protects it."""
 
 import asyncio
 import logging
@@ -10,10 +10,13 @@ from odradek.host.interface import SocketHost
 from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
-from odradek.net.plaintext import PlaintextTransport
+from odradek.net.greeting import GREETING_SECONDS, Handshakes, greeted
 from odradek.net.pool import Pool
+from odradek.net.security import Endpoint
 from odradek.net.server import Server
-from odradek.net.transport import Converse, Receiver
+from odradek.net.stream import Connected, StreamTransport
+from odradek.net.transport import Converse, Transport
+from odradek.net.transports import new_transport
 
 if TYPE_CHECKING:
     from odradek.net.pages import Pages, PageServer
@@ -28,7 +31,8 @@ class SocketNetwork:
         self._host = host
         self._max_sockets = max_sockets
         self._pool = Pool(host, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
-        self._connected: dict[PlaintextTransport, None] = {}
+        self._connected: dict[StreamTransport, None] = {}
+        self._handshakes = Handshakes()
         self._page_servers: list[PageServer] = []
 
     @property
@@ -38,18 +42,23 @@ class SocketNetwork:
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
         return Server(self._host, converse, bounds, self._max_sockets)
 
-    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
-        """Each address that the name has is tried, in the order in which the system has them."""
+    async def connect(self, endpoint: Endpoint, timeout_seconds: float) -> Channel:
         async with asyncio.timeout(timeout_seconds):
-            found = await self._host.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            failure: OSError = ConnectionError(f"{host} has no address")
-            for family, kind, protocol, _, address in found:
-                try:
-                    sock = await self._open(family, kind, protocol, address)
-                except OSError as error:
-                    failure = error
-                else:
-                    return self._begin(sock, f"{host}:{port}")
+            sock = await self._reach(endpoint.host, endpoint.port)
+        if endpoint.security.is_open:
+            return await self._begin(sock, endpoint)
+        async with asyncio.timeout(GREETING_SECONDS):
+            return await greeted(await self._begin(sock, endpoint), endpoint.security.greet)
+
+    async def _reach(self, host: str, port: int) -> socket.socket:
+        """Each address that the name has is tried, in the order in which the system has them."""
+        found = await self._host.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        failure: OSError = ConnectionError(f"{host} has no address")
+        for family, kind, protocol, _, address in found:
+            try:
+                return await self._open(family, kind, protocol, address)
+            except OSError as error:
+                failure = error
         raise failure
 
     async def _open(
@@ -66,18 +75,29 @@ class SocketNetwork:
             raise
         return sock
 
-    def _begin(self, sock: socket.socket, address: str) -> Channel:
-        channel = self._talk(sock, address, Channel)
-        assert isinstance(channel, Channel)
-        return channel
+    async def _begin(self, sock: socket.socket, endpoint: Endpoint) -> Channel:
+        channels: list[Channel] = []
 
-    def _talk(self, sock: socket.socket, address: str, converse: Converse) -> Receiver:
-        transport = PlaintextTransport(self._pool, sock, address, "", converse, self._closed)
+        def converse(transport: Transport) -> Channel:
+            channels.append(Channel(transport))
+            return channels[0]
+
+        connected = Connected(sock, str(endpoint), "", endpoint.security)
+        transport = new_transport(self._pool, connected, self._watched(converse), self)
         self._connected[transport] = None
-        return transport.receiver
+        await self._handshakes.finish(transport)
+        return channels[0]
 
-    def _closed(self, transport: PlaintextTransport) -> None:
+    def _watched(self, converse: Converse) -> Converse:
+        """For those who put something between a transport and its receiver."""
+        return converse
+
+    def greeted(self, transport: StreamTransport) -> None:
+        self._handshakes.greeted(transport)
+
+    def closed(self, transport: StreamTransport, reason: str) -> None:
         self._connected.pop(transport, None)
+        self._handshakes.closed(transport, reason)
 
     async def serve_pages(self, host: str, port: int, pages: "Pages") -> int:
         from odradek.net.pages import PageServer

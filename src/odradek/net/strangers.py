@@ -14,7 +14,19 @@ class Stranger(NamedTuple):
     advice: str
 
 
-TLS = Stranger("TLS", "let it connect without TLS (security.protocol=PLAINTEXT)")
+class Where(NamedTuple):
+    """Where such a peer has connected to."""
+
+    listener: str  # "": it is we who connected
+    protocol: str
+
+    def __str__(self) -> str:
+        if not self.listener:
+            return "this connection"
+        return "this listener" if self.listener == self.protocol else f"listener {self.listener}"
+
+
+TLS = Stranger("TLS", "let it connect without TLS (security.protocol={protocol})")
 HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL or the probe that names it")
 SSH = Stranger("SSH", "this port is for Kafka clients: check the port that it connects to")
 PROXY = Stranger("the PROXY protocol", "turn that off for this port in the load balancer")
@@ -48,15 +60,19 @@ def stranger(start: bytes) -> Stranger | None:
     return STARTS.get(start)
 
 
-def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
+def why_no_frame(start: bytes, size: int, max_size: int, where: Where, is_greeting: bool = False) -> str:
     """Why a connection is closed whose frame starts with these bytes, and so announces this size."""
     who = stranger(start)
     if who is not None:
-        where = "this listener" if listener == "PLAINTEXT" else f"listener {listener}"
-        return f"it speaks {who.speaks}, but {where} is PLAINTEXT: {who.advice}"
+        advice = who.advice.format(protocol=where.protocol)
+        return f"it speaks {who.speaks}, but {where} is {where.protocol}: {advice}"
     text = start[:START].decode("ascii", "replace")
     if text.isascii() and text.isprintable():
         return f'it sent "{text}…", which is not Kafka\'s protocol: check the port that it connects to'
     if size < 0:
         return f"it announced a frame of {size} bytes: it does not speak Kafka's protocol correctly"
+    if is_greeting:
+        return (
+            f"it announced a frame of {size} bytes before it has authenticated, when {max_size} are allowed"
+        )
     return f"it announced a frame of {size} bytes, but socket.request.max.bytes is {max_size}"

@@ -1,13 +1,17 @@
 """Between a wire and its users: frames, but not their content.
 
 A transport turns incoming bytes into frames and passes them to its receiver, and turns the parts of frames into
-outgoing bytes. There is one for each connection: `net.plaintext` on a socket, `net.simulated` on virtual time. A
+outgoing bytes. There is one for each connection: `net.stream` on a socket, `net.simulated` on virtual time. A
 receiver is the other half: `serving.conversation` for incoming requests, `net.channel` for requests to other nodes.
+
+A connection may have to be greeted before it serves anybody: the transport has an exchange of its own (TLS), or its
+receiver wants to know first who is there (SASL). The receiver exists once the transport's part is over. Until
+both are, frames are small, and whoever accepted the connection, its owner, limits the time (`net.greeting`).
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.host.log_lines import counted
 from odradek.net.states import Sending
@@ -68,6 +72,11 @@ class Transport(Protocol):
     def give_back(self, own: OwnFrame, is_reusable: bool) -> None:
         """This frame is no longer needed; if there is no view of its memory either, it can be reused."""
 
+    def begin_greeting(self, max_frame_size: int) -> None:
+        """The peer has yet to say who it is: until `end_greeting` its frames may not be larger than this."""
+
+    def end_greeting(self) -> None: ...
+
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         """At once: pending output is dropped. The receiver is told by `lost`."""
 
@@ -99,6 +108,55 @@ class Receiver(Protocol):
 
 
 Converse = Callable[[Transport], Receiver]
+
+
+class Nobody:
+    """Receives nothing, while a transport has its own greeting."""
+
+    is_busy = False
+
+    def receive(self, frame: memoryview) -> None:
+        raise AssertionError("a frame has arrived before its receiver exists")
+
+    def receive_own(self, own: OwnFrame) -> None:
+        self.receive(own.frame)
+
+    def finish(self) -> None:
+        pass
+
+    def flushed(self) -> None:
+        pass
+
+    def reading_ended(self) -> None:
+        pass
+
+    def lost(self, reason: str) -> None:
+        pass
+
+
+NOBODY = Nobody()
+
+
+class Owned(Protocol):
+    """A transport, as its owner sees it."""
+
+    address: str
+    last_active: float  # when bytes last passed, by the host's monotonic clock
+    is_greeting: bool
+
+    def close(self, reason: str, level: int = logging.WARNING) -> None: ...
+
+
+TheirTransport = TypeVar("TheirTransport", bound=Owned, contravariant=True)
+
+
+class Owner(Protocol[TheirTransport]):
+    """Made a transport, and is told what becomes of it."""
+
+    def greeted(self, transport: TheirTransport) -> None:
+        """It is no longer greeting."""
+
+    def closed(self, transport: TheirTransport, reason: str) -> None: ...
 
 
 def log_closing(log: logging.Logger, level: int, address: str, reason: str) -> None:

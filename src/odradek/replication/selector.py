@@ -11,21 +11,21 @@ from collections.abc import Mapping
 
 from odradek.metadata.image import Broker
 from odradek.replication.leader import Leader
-from odradek.replication.role import Role
+from odradek.replication.source import Source
 
 NO_PREFERENCE = -1  # the leader serves the consumer itself
 
 
 def preferred_replica(
-    rack: str, listener: str, offset: int, leader: Role, brokers: Mapping[int, Broker]
+    rack: str, listener: str, offset: int, source: Source, brokers: Mapping[int, Broker]
 ) -> int:
-    """For a consumer in this rack, on this listener, that fetches from this offset. A follower sends nobody away."""
-    if not rack or not isinstance(leader, Leader) or _is_in_rack(rack, listener, brokers.get(leader.node_id)):
+    """For a consumer in this rack, on this listener, that fetches from this offset. Only a leader sends it away."""
+    if not rack or not isinstance(source, Leader) or _is_in_rack(rack, listener, brokers.get(source.node_id)):
         return NO_PREFERENCE
     candidates = [
         (progress.log_end_offset, progress.last_caught_up_ms, replica)
-        for replica, progress in leader.progress.items()
-        if replica in leader.isr
+        for replica, progress in source.progress.items()
+        if replica in source.isr
         and progress.log_start_offset <= offset <= progress.log_end_offset
         and _is_in_rack(rack, listener, brokers.get(replica))
     ]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from odradek.host.interface import Host
 from odradek.metadata.image import Broker, MetadataImage
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +25,13 @@ RETRY_SECONDS = 1.0
 
 class BrokerWatch:
     def __init__(
-        self, node_id: int, listener: str, host: Host, network: Network, on_gone: Callable[[Broker], None]
+        self, node_id: int, listener: str, host: Host, dialer: Dialer, on_gone: Callable[[Broker], None]
     ) -> None:
         """`on_gone` is called with a broker whose process has ended. A node does not watch itself."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._on_gone = on_gone
         # By broker: its epoch, and the task that watches it.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
@@ -55,13 +55,12 @@ class BrokerWatch:
 
     async def _watch(self, broker: Broker) -> None:
         endpoint = broker.endpoint(self._listener) or broker.endpoints[0]
+        address = endpoint.host, endpoint.port
         while True:
             try:
-                channel = await self._network.connect(endpoint.host, endpoint.port, CONNECT_TIMEOUT_SECONDS)
+                channel = await self._dialer.connect(address, CONNECT_TIMEOUT_SECONDS)
             except ConnectionRefusedError:
-                log.info(
-                    "no process listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
-                )
+                log.info("no process listens at %s:%d: broker %d is gone", *address, broker.id)
                 self._on_gone(broker)
                 await asyncio.sleep(RETRY_SECONDS)
             except OSError as error:

@@ -2,7 +2,8 @@
 
 from odradek.apis.messages import response_type
 from odradek.metadata.image import MetadataImage
-from odradek.net.link import Address, Link
+from odradek.net.link import Link
+from odradek.net.security import Address
 from odradek.wire.codec import Message, drain, read_in_steps
 from odradek.wire.frame import encode_request, skip_response_header
 

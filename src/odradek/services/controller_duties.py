@@ -24,7 +24,7 @@ from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import MetadataRecord
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.services.broker_watch import BrokerWatch
 from odradek.services.metadata import BrokerMetadata
 from odradek.services.recovery_elections import AskHere, Decision, RecoveryElections
@@ -42,7 +42,7 @@ class ControllerDuties:
         node_id: int,
         listener: str,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         metadata: BrokerMetadata,
         config: BrokerConfig,
         ask_here: AskHere,
@@ -53,10 +53,8 @@ class ControllerDuties:
         self._metadata = metadata
         self._sessions = metadata.sessions
         self._host = host
-        self._watch = BrokerWatch(node_id, listener, host, network, self._gone)
-        self._recoveries = RecoveryElections(
-            node_id, listener, host, network, metadata, self._write, ask_here
-        )
+        self._watch = BrokerWatch(node_id, listener, host, dialer, self._gone)
+        self._recoveries = RecoveryElections(node_id, listener, host, dialer, metadata, self._write, ask_here)
         self._balances = config["auto.leader.rebalance.enable"]
         self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
         self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000

@@ -18,7 +18,7 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.model import Caller
 from odradek.net.link import Link
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.services.calls import call
 from odradek.services.quorum import Quorum
@@ -34,14 +34,14 @@ DecideHere = Callable[[Message, int, Caller], Awaitable[Any]]
 
 class Forwarder:
     def __init__(
-        self, node_id: int, quorum: Quorum, host: Host, network: Network, turns: Turns, timeout_ms: int
+        self, node_id: int, quorum: Quorum, host: Host, dialer: Dialer, turns: Turns, timeout_ms: int
     ) -> None:
         self._client_id = f"node-{node_id}"
         self._quorum = quorum
         self._host = host
         self._turns = turns
         self._timeout_seconds = timeout_ms / 1000
-        self._link = Link(host, network)
+        self._link = Link(host, dialer)
         self._last_id = 0
 
     async def forward(self, request: Message, version: int, caller: Caller, decide_here: DecideHere) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.coordinators.consumer.plugin import plug_in
+from odradek.coordinators.consumer import plugin as consumer_groups
 from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
@@ -16,34 +16,32 @@ from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.replication.leader import Leader
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
+from odradek.serving import coordination
 from odradek.serving.services import Services
 from odradek.storage.producers.markers import Marker, TransactionEnd
 
 log = logging.getLogger(__name__)
 
+TYPES = (consumer_groups.plug_in,)  # the types of groups besides classic groups, which every coordinator has
 
-class Groups(Shards[GroupCoordinator]):
+
+class Groups(Shards[GroupCoordinator], coordination.Groups):
     def __init__(self, services: Services) -> None:
         super().__init__(services, offsets_topic(services.node.config), "group")
         self._topics = TopicsNow(services.cluster.image)
         self._settings = group_settings(services.node.config)
         self._open_shards()
 
-    def _new_coordinator(self, leader: Leader | None) -> GroupCoordinator:
+    def _new_coordinator(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(self._settings, self._services.node.rng)
-        plug_in(coordinator, self._topics)
+        for plug_in in TYPES:
+            plug_in(coordinator, self._topics)
         return coordinator
 
     def _before_loading(self, runner: Runner[GroupCoordinator]) -> None:
         runner.tell(self._forget_offsets_of_missing_topics)
-
-    @property
-    def group_count(self) -> int:
-        """The number of groups that this broker coordinates."""
-        return sum(len(coordinator.groups) for coordinator in self._coordinators())
 
     def end_transaction(self, index: int, end: TransactionEnd, done: Callable[[ErrorCode], None]) -> None:
         """Write the marker of a transaction that committed offsets to this partition."""
@@ -56,7 +54,7 @@ class Groups(Shards[GroupCoordinator]):
             Marker(is_abort=not end.is_commit, coordinator_epoch=end.coordinator_epoch),
             end.transaction_version,
         )
-        shard.runner.handle(event, NO_VERSION, self.caller, MarkerOnItsWay(done))
+        shard.runner.handle(event, NO_VERSION, self.caller, done)
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
         """The broker may have stopped after a topic was deleted, and perhaps created again, but before its offsets were
@@ -80,16 +78,6 @@ class Groups(Shards[GroupCoordinator]):
                     "%s: cannot remove the offsets of deleted topics: this is a bug",
                     shard.replica.topic_partition,
                 )
-
-
-class MarkerOnItsWay:
-    """What a shard knows the end of a transaction by."""
-
-    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
-        self._done = done
-
-    def answer(self, code: ErrorCode) -> None:
-        self._done(code)
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:

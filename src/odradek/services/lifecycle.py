@@ -21,7 +21,7 @@ from odradek.host.log_lines import counted
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.quorum_settings import RegistrationSettings
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.services.majority import majority_gone
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
@@ -65,7 +65,7 @@ class Lifecycle:
         node_id: int,
         metadata: BrokerMetadata,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         rng: Random,
         rack: str | None,
         settings: RegistrationSettings,
@@ -74,7 +74,7 @@ class Lifecycle:
         self._node_id = node_id
         self._metadata = metadata
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._rng = rng
         self._rack = rack
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
@@ -223,7 +223,7 @@ class Lifecycle:
         over.set()
 
     async def _be_left_alone(self, over: asyncio.Event) -> None:
-        await majority_gone(self._metadata.quorum, self._network)
+        await majority_gone(self._metadata.quorum, self._dialer)
         if not over.is_set():
             log.info("stopping without the controller's consent: too few controllers are left to give it")
         over.set()

@@ -224,10 +224,7 @@ class LocalPartitions:
         if replica.take_role(self._node_id, registration, self._host.steady_ms()):
             _tell(self._on_new_role, replica)
         if replica.log.missing_until and self._is_in_sync(registration):
-            replica.log.missing_until = (
-                0  # it has copied what it had lost; or there is nobody to copy it from
-            )
-            self._store.needs_checkpoint = True
+            self._store.miss_nothing(replica.log)  # it has what it had lost, or nobody has
 
     def _is_in_sync(self, registration: Partition) -> bool:
         """Whether this process is in the ISR, not an earlier one."""

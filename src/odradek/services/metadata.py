@@ -41,7 +41,7 @@ from odradek.metadata.quorum_settings import quorum_settings
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.model import Caller, node_caller
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
 from odradek.services.forwarding import DecideHere, Forwarder
@@ -77,7 +77,7 @@ class BrokerMetadata:
         config: BrokerConfig,
         rng: Random,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         turns: Turns,
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
@@ -107,13 +107,13 @@ class BrokerMetadata:
             _log_config(config),
             quorum_config(config, host.hostname()),
             host,
-            network,
+            dialer,
             Listener(self._publish, self._became_active, self._leader_changed, self._has_failed),
             self._sync_time,
         )
         self._log = self.quorum.log
         self._forwarder = Forwarder(
-            self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
+            self._node_id, self.quorum, host, dialer, turns, config["controller.socket.timeout.ms"]
         )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
         if self.quorum.is_active:  # listeners are not called: this is part of the image they begin with

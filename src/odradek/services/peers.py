@@ -15,7 +15,7 @@ from odradek.apis.table import BROKER
 from odradek.host.interface import Host
 from odradek.model import node_caller
 from odradek.net.link import Link
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.services.calls import address_of, call
 from odradek.serving.services import Services
 from odradek.wire.codec import Message
@@ -27,14 +27,14 @@ class Peers:
         node_id: int,
         listener: str,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         get_services: Callable[[], Services],
     ) -> None:
         """`listener`: by which brokers reach each other."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._get_services = get_services
         self._links: dict[tuple[int, int], Link] = {}
         self._name = f"broker-{node_id}"
@@ -55,7 +55,7 @@ class Peers:
         api_key: int = message.API_KEY  # type: ignore[attr-defined]
         link = self._links.get((broker_id, api_key))
         if link is None:
-            link = self._links[broker_id, api_key] = Link(self._host, self._network)
+            link = self._links[broker_id, api_key] = Link(self._host, self._dialer)
         address = address_of(self._get_services().cluster.image, broker_id, self._listener)
         return await call(link, address, message, version, self._name, timeout_seconds)
 

@@ -25,7 +25,7 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import Membership, MetadataLog
 from odradek.metadata.properties import MetaProperties
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.raft.messages import NOT_SAID, REQUESTS, Message
 from odradek.raft.messages import Request as Body
@@ -93,7 +93,7 @@ class Quorum:
         log_config: LogConfig,
         config: QuorumConfig,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         listener: Listener,
         sync_time: Histogram,
     ) -> None:
@@ -107,7 +107,7 @@ class Quorum:
         self._endpoints = config.endpoints
         self._peers = QuorumPeers(
             host,
-            network,
+            dialer,
             properties.node_id,
             config.bootstrap,
             config.settings.request_seconds,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.host.interface import Host
 from odradek.net.link import Link
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.raft.messages import Request, Response
 from odradek.raft.voters import Endpoint, VoterSet
@@ -26,7 +26,7 @@ class QuorumPeers:
     def __init__(
         self,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         node_id: int,
         bootstrap: Sequence[NodeAddress],
         request_seconds: float,
@@ -34,7 +34,7 @@ class QuorumPeers:
     ) -> None:
         """`voters` returns the current voter set."""
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._client_id = f"node-{node_id}"
         self._bootstrap = dict(enumerate_down(bootstrap))
         self._request_seconds = request_seconds
@@ -84,7 +84,7 @@ class QuorumPeers:
     def _link_to(self, peer: int) -> Link:
         link = self._links.get(peer)
         if link is None:
-            link = self._links[peer] = Link(self._host, self._network)
+            link = self._links[peer] = Link(self._host, self._dialer)
         return link
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import MetadataRecord
 from odradek.net.link import Link
-from odradek.net.network import Network
+from odradek.net.network import Dialer
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.codec import Message
 from odradek.wording import count_of
@@ -62,7 +62,7 @@ class RecoveryElections:
         node_id: int,
         listener: str,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         metadata: BrokerMetadata,
         write: Callable[[Decision], Awaitable[int]],
         ask_here: AskHere,
@@ -72,7 +72,7 @@ class RecoveryElections:
         self._node_id = node_id
         self._listener = listener
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._metadata = metadata
         self._write = write
         self._ask_here = ask_here
@@ -222,7 +222,7 @@ class RecoveryElections:
             return await answer if isinstance(answer, Awaitable) else answer
         link = self._links.get(broker.id)
         if link is None:
-            link = self._links[broker.id] = Link(self._host, self._network)
+            link = self._links[broker.id] = Link(self._host, self._dialer)
         endpoint = broker.endpoint(self._listener) or broker.endpoints[0]
         name = f"controller-{self._node_id}"
         return await call(link, (endpoint.host, endpoint.port), request, VERSION, name, TIMEOUT_SECONDS)

@@ -28,8 +28,9 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.image import NO_LEADER, MetadataImage
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.net.link import Address, Link
-from odradek.net.network import Network
+from odradek.net.link import Link
+from odradek.net.network import Dialer
+from odradek.net.security import Address
 from odradek.replication.follower import Follower
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica import Replica
@@ -90,7 +91,7 @@ class Replication:
         node_id: int,
         listener: str,
         host: Host,
-        network: Network,
+        dialer: Dialer,
         metadata: BrokerMetadata,
         settings: FetchSettings,
         quota: ReplicationQuota,
@@ -102,7 +103,7 @@ class Replication:
         self._node_id = node_id
         self._listener = listener
         self._host = host
-        self._network = network
+        self._dialer = dialer
         self._metadata = metadata
         self._settings = settings
         self.quota = quota
@@ -153,7 +154,7 @@ class Replication:
         return self._node_id
 
     def new_link(self) -> Link:
-        return Link(self._host, self._network)
+        return Link(self._host, self._dialer)
 
     @property
     def image(self) -> MetadataImage:

@@ -10,23 +10,22 @@ the next client that asks tries again, and a partition whose log cannot be opene
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.apis.items import join
 from odradek.coordinators.journal import Journal
 from odradek.coordinators.routing import partition_of, split
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Coordinator, Shard
+from odradek.coordinators.runtime import Coordinator, Effect, Shard, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import NO_LEADER
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from odradek.services.creation import InternalTopic, create_internal_topic
-from odradek.serving.coordination import Amend, as_it_is
+from odradek.serving.coordination import Amend, Coordinators, as_it_is
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -45,7 +44,7 @@ class RunningShard(NamedTuple, Generic[AnyCoordinator]):
     runner: Runner[AnyCoordinator]
 
 
-class Shards(Generic[AnyCoordinator]):
+class Shards(Coordinators, Generic[AnyCoordinator]):
     """`noun` is what a key names, as log lines call it."""
 
     def __init__(self, services: Services, topic: InternalTopic, noun: str) -> None:
@@ -61,12 +60,15 @@ class Shards(Generic[AnyCoordinator]):
 
     # --- of each kind ---
 
-    def _new_coordinator(self, leader: Leader | None) -> AnyCoordinator:
-        """For the partition that `leader` leads; None: one that only knows what a refusal looks like."""
+    def _new_coordinator(self) -> AnyCoordinator:
         raise NotImplementedError
 
     def _before_loading(self, runner: Runner[AnyCoordinator]) -> None:
         """A shard is about to be loaded: tell it what it should do first."""
+
+    def _perform(self, leader: Leader, runner: Runner[AnyCoordinator], effect: Effect) -> None:
+        """Begin to carry out an effect of the coordinator that `leader` has, and tell `runner` what became of it."""
+        raise NotImplementedError
 
     # --- which shard ---
 
@@ -83,8 +85,10 @@ class Shards(Generic[AnyCoordinator]):
         """Of the internal topic: where the shard of this key is."""
         return partition_of(key, self._partition_count)
 
-    def _coordinators(self) -> Iterator[AnyCoordinator]:
-        return (shard.runner.coordinator for shard in self._shards.values())
+    @property
+    def key_count(self) -> int:
+        """The number of keys (groups, transactional ids) that this broker coordinates."""
+        return sum(len(shard.runner.coordinator) for shard in self._shards.values())
 
     async def find(self, key: str) -> int:
         """The broker that coordinates this. Creates the internal topic if it does not exist yet."""
@@ -132,8 +136,7 @@ class Shards(Generic[AnyCoordinator]):
     def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
         """A request about one group or transactional id."""
         request.subject = subject_of(self._noun, key)
-        token = request if amend is as_it_is else Amended(request, amend)
-        self._submit(self.partition_for(key), request, message, token)
+        self._submit(self.partition_for(key), request, message, amended(request, amend))
 
     def handle_parts(
         self, request: Request, parts: list[Any], key: str, amend: Amend = as_it_is
@@ -154,35 +157,35 @@ class Shards(Generic[AnyCoordinator]):
         if parts:
             yield from self._gather(request, parts, amend)
         else:
-            request.answer(amend(self._of_nothing(message, request.version)))
+            amended(request, amend)(self._of_nothing(message, request.version))
 
     def _gather(self, request: Request, parts: list[tuple[int, Any]], amend: Amend = as_it_is) -> Steps[None]:
-        gathering = Gathering(request, len(parts), amend)
+        gathering = Gathering(amended(request, amend), len(parts))
         for place, (index, part) in enumerate(parts):
-            self._submit(index, request, part, PartOfAnswer(gathering, place))
+            self._submit(index, request, part, partial(gathering.add, place))
             yield
 
-    def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
+    def _submit(self, index: int, request: Request, message: Any, token: Token) -> None:
         shard = self._shard(index)
         if shard is None:
-            token.answer(self._nowhere(message, request.version))
+            token(self._nowhere(message, request.version))
         else:
             shard.runner.handle(message, request.version, request.caller, token)
 
     def _nowhere(self, message: Any, version: int) -> Any:
         """The response if there is no shard here: what an empty one would answer, or NOT_COORDINATOR."""
         if self._topic_exists:
-            return self._new_coordinator(None).refuse(message, ErrorCode.NOT_COORDINATOR)
+            return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
         return self._of_nothing(message, version)
 
     def _of_nothing(self, message: Any, version: int) -> Any:
         """What a shard responds that has nothing, and cannot write."""
-        shard = Shard(self._new_coordinator(None))
+        shard = Shard(self._new_coordinator())
         now_ms = self._host.steady_ms()
         shard.loaded(now_ms)
-        effects = shard.handle(message, version, self.caller, "nobody", now_ms)
-        if effects.answers and effects.batch is None:
-            return effects.answers[0][1]
+        ready = shard.handle(message, version, self.caller, nobody, now_ms)
+        if ready.answers:
+            return ready.answers[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
 
     # --- shards come and go ---
@@ -231,7 +234,7 @@ class Shards(Generic[AnyCoordinator]):
             present.runner.resign("its partition was moved to other brokers")
 
     def _open(self, index: int, replica: Replica, leader: Leader) -> None:
-        runner = Runner(Journal(leader), lambda: self._new_coordinator(leader), respond, self._host)
+        runner = Runner(Journal(leader), self._new_coordinator, self._host, partial(self._perform, leader))
         self._shards[index] = RunningShard(replica, leader, runner)
         self._before_loading(runner)
         runner.begin_loading()
@@ -258,49 +261,27 @@ def names_topic(delta: MetadataDelta, name: str) -> bool:
     return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
 
 
-class Amended:
-    """The token of a request whose response is changed before it is sent."""
+def amended(request: Request, amend: Amend) -> Token:
+    """The exit of a request whose response is changed before it is sent."""
+    if amend is as_it_is:
+        return request.answer
+    return lambda response: request.answer(amend(response))
 
-    __slots__ = ("_amend", "_request")
 
-    def __init__(self, request: Request, amend: Amend) -> None:
-        self._request = request
-        self._amend = amend
-
-    def answer(self, message: Any) -> None:
-        self._request.answer(self._amend(message))
+def nobody(response: Any) -> None:
+    """Waits for no response."""
 
 
 class Gathering:
     """Merges the responses of several shards into one."""
 
-    def __init__(self, request: Request, count: int, amend: Amend) -> None:
-        self._request = request
+    def __init__(self, respond: Token, count: int) -> None:
+        self._respond = respond
         self._missing = count
-        self._amend = amend
         self._answers: list[Any] = [None] * count
 
     def add(self, place: int, answer: Any) -> None:
         self._answers[place] = answer
         self._missing -= 1
         if self._missing == 0:
-            merged = join(self._answers)
-            self._request.answer(self._amend(merged))
-
-
-class PartOfAnswer:
-    """The token of one shard in a gathered request."""
-
-    __slots__ = ("_gathering", "_place")
-
-    def __init__(self, gathering: Gathering, place: int) -> None:
-        self._gathering = gathering
-        self._place = place
-
-    def answer(self, message: Any) -> None:
-        self._gathering.add(self._place, message)
-
-
-def respond(token: Any, response: Any) -> None:
-    """A token is the request itself, the part of it that one shard answers, or what else has an `answer`."""
-    token.answer(response)
+            self._respond(join(self._answers))

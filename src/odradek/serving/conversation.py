@@ -17,6 +17,9 @@ together only for a share of the turn of the event loop (see `serving.turns`); t
 Frames. One in the buffer that all transports share is copied if it has to be held, or if its handler is not
 done with it at once. One in its own memory is kept, and returned once its request has been handled.
 
+Greeting. A client that has to authenticate first (`serving.session`) sends small frames until it has, and its transport
+gives it only so much time.
+
 A conversation has one state, and `MOVES` has its legal moves.
 """
 
@@ -46,6 +49,7 @@ MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting reques
 # Large requests of one conversation that are not answered yet. A producer that does not wait for its responses could
 # otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
 MAX_WAITING_BYTES = 16 << 20
+MAX_FRAME_SIZE_BEFORE_AUTHENTICATION = 64 * 1024
 MAX_OUTPUT_BYTES = 8 << 20  # responses that a client has not read; beyond that, its requests are not read
 
 
@@ -175,6 +179,9 @@ class Conversation:
         self._gate: asyncio.Task[None] | None = None
         self._gate_frames: list[OwnFrame] = []  # that the gate works on
         self._turn_ends = 0.0  # when our share of this turn of the event loop is used up
+        if not session.is_open:
+            transport.begin_greeting(MAX_FRAME_SIZE_BEFORE_AUTHENTICATION)
+            session.when_open(transport.end_greeting)
 
     def _move(self, move: Move) -> None:
         self.state = next_state(MOVES, self.state, move)

@@ -1,10 +1,12 @@
-"""The coordinators of groups and transactions on this node, and the way to those elsewhere."""
+"""The coordinators on this node, by kind, and the way to those elsewhere."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
+from odradek.apis.row import Resource
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.serving.request import Request
 from odradek.storage.producers.markers import TransactionEnd
@@ -16,6 +18,23 @@ Amend = Callable[[Any], Any]
 
 def as_it_is(answer: Any) -> Any:
     return answer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """A kind of coordinator: this is all that a node knows of it."""
+
+    key_type: int  # in FindCoordinator
+    resource: Resource  # what a key names
+    topic: str  # the internal topic that has their records
+    service: str  # module and class, which is made from `Services`, and has what `Coordinators` says
+
+
+GROUPS = Kind(0, Resource.GROUP, OFFSETS_TOPIC, "odradek.services.groups:Groups")
+TRANSACTIONS = Kind(
+    1, Resource.TRANSACTIONAL_ID, TRANSACTIONS_TOPIC, "odradek.services.transactions:Transactions"
+)
+KINDS = {kind.key_type: kind for kind in (GROUPS, TRANSACTIONS)}
 
 
 class Coordinators(Protocol):
@@ -50,10 +69,6 @@ class Groups(Coordinators, Protocol):
     def end_transaction(self, index: int, end: TransactionEnd, done: Callable[[ErrorCode], None]) -> None:
         """Write the marker of a transaction that committed offsets to this partition of the internal topic. `done` is
         called once it is committed, or refused."""
-
-
-class Transactions(Coordinators, Protocol):
-    """The transaction coordinators."""
 
 
 class FirstBatch(NamedTuple):
@@ -95,19 +110,18 @@ class Peers(Protocol):
 class Coordination:
     """What handlers need of coordinators."""
 
-    get_groups: Callable[[], Groups]  # created when first needed
-    get_transactions: Callable[[], Transactions]  # created when first needed
+    get: Callable[[Kind], Coordinators]  # created when first needed
     get_verifier: Callable[[], Verifier]  # created when first needed
     new_producer_id: Callable[[], Awaitable[int]]
     peers: Peers
 
     @property
     def groups(self) -> Groups:
-        return self.get_groups()
+        return cast(Groups, self.get(GROUPS))
 
     @property
-    def transactions(self) -> Transactions:
-        return self.get_transactions()
+    def transactions(self) -> Coordinators:
+        return self.get(TRANSACTIONS)
 
     @property
     def verification(self) -> Verifier:

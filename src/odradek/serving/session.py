@@ -16,16 +16,21 @@ AUTHENTICATION_APIS = frozenset(api.key for api in APIS.values() if api.before_a
 
 
 class Session:
-    __slots__ = ("admitted", "caller", "remembered")
+    __slots__ = ("_when_open", "admitted", "caller", "remembered")
 
     def __init__(self, caller: Caller, admitted: frozenset[int] | None = None) -> None:
         self.caller = caller  # of its last request
         self.admitted = admitted  # api keys; None: all of them
         self.remembered: Remembered | None = None  # what the caller may do, as far as it was asked
+        self._when_open: Callable[[], None] | None = None
 
     @property
     def is_open(self) -> bool:
         return self.admitted is None
+
+    def when_open(self, callback: Callable[[], None]) -> None:
+        """It is called once the caller has authenticated."""
+        self._when_open = callback
 
     def authenticated(self, principal: Principal) -> None:
         """From the next request on every API passes, and requests carry this principal."""
@@ -34,6 +39,9 @@ class Session:
             raise ProtocolError(f"{before} cannot become {principal} on the same connection")
         self.caller = self.caller._replace(principal=principal)
         self.admitted = None
+        callback, self._when_open = self._when_open, None
+        if callback is not None:
+            callback()
 
 
 NewSession = Callable[[Caller], Session]

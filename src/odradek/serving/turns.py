@@ -11,7 +11,7 @@ the work, and count the work of a turn by it.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from odradek.wire.codec import Steps
@@ -19,6 +19,14 @@ from odradek.wire.codec import Steps
 T = TypeVar("T")
 
 TURN_SECONDS = 0.010
+ITEMS_PER_STEP = 16
+
+
+def in_pieces(items: Sequence[T], work: Callable[[Sequence[T]], None]) -> Steps[None]:
+    """The same work as for a few items, for many: a few of them in each step."""
+    for start in range(0, len(items), ITEMS_PER_STEP):
+        work(items[start : start + ITEMS_PER_STEP])
+        yield
 
 
 class Done(NamedTuple, Generic[T]):

@@ -1,7 +1,7 @@
 """Streams and batches to topics, every row once for readers of committed data.
 
 The driver is the only writer: tasks encode (`blobs`), and the driver sends what they encoded in one transaction,
-together with a record in the ledger (`odradek.ledger`). docs/decisions/0006 says what happens at every crash. A batch
+together with a record in the ledger (`odradek.ledger`). docs/decisions/0008 says what happens at every crash. A batch
 that turns out to be written already was computed all the same: Spark's state and watermark move on.
 """
 

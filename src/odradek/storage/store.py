@@ -454,15 +454,30 @@ class LogStore:
         self.needs_checkpoint = True
         self.high_watermarks.update(high_watermarks)
         # First: the recovery point of such a log goes back, and then nothing else says that records are missing.
-        self._missing_records.write(
-            {name: log.missing_until for name, log in self.logs.items() if log.missing_until}
-        )
+        self._write_missing_records()
         self._recovery_points.write(
             {name: self._recovery_point(log, is_last) for name, log in self.logs.items()}
         )
         self._start_offsets.write(self._log_start_offsets())
         self._high_watermarks.write({name: self.high_watermarks.get(name, 0) for name in self.logs})
         self.needs_checkpoint = False
+
+    def miss_nothing(self, log: Log) -> None:
+        """Forget at once that a log had lost records: it is in sync again. A broker that is killed before the file
+        says so comes back with a log that counts as damaged, and it may be the only one that could lead."""
+        log.missing_until = 0
+        try:
+            self._write_missing_records()
+        except OSError as error:
+            logger.warning(
+                "cannot write that %s is whole again, trying again: %s", log.topic_partition, error
+            )
+            self.needs_checkpoint = True
+
+    def _write_missing_records(self) -> None:
+        self._missing_records.write(
+            {name: log.missing_until for name, log in self.logs.items() if log.missing_until}
+        )
 
     def _recovery_point(self, log: Log, is_last: bool) -> int:
         """Up to where a log is synced, but no further than is committed: what is not may be truncated, and then a log

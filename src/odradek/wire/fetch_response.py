@@ -6,7 +6,7 @@ between them, slices of log files that are never copied.
 
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.wire.codec import ELEMENTS_PER_STEP, Steps, drain, write_uvarint
@@ -30,7 +30,7 @@ REMEMBERED_TOPICS = 1024
 DIVERGING_EPOCH_TAG, CURRENT_LEADER_TAG = 0, 1
 DIVERGING_EPOCH = Struct(">iqx")  # epoch, end offset, no tagged fields
 
-S = TypeVar("S")
+R = TypeVar("R")  # how records are carried: in memory, or as slices of files; passed on unchanged
 
 
 class Divergence(NamedTuple):
@@ -40,24 +40,24 @@ class Divergence(NamedTuple):
     end_offset: int
 
 
-class FetchedPartition(NamedTuple):
+class FetchedPartition(NamedTuple, Generic[R]):
     partition: int
     error_code: int
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: list[tuple[int, int]] | None = None  # producer id, first offset
-    records: object | None = None  # anything with a `length`; passed on unchanged
-    length: int = 0
+    records: R | None = None
+    length: int = 0  # of the records, in bytes
     divergence: Divergence | None = None
     preferred_replica: int = -1  # where the client should read instead
     leader: LeaderHint | None = None  # where it is, if it is not here; since version 16
 
 
-class FetchedTopic(NamedTuple):
+class FetchedTopic(NamedTuple, Generic[R]):
     name: str
     topic_id: UUID
-    partitions: list[FetchedPartition]
+    partitions: list[FetchedPartition[R]]
 
 
 def encode_fetch_response(
@@ -65,9 +65,9 @@ def encode_fetch_response(
     correlation_id: int,
     error_code: int,
     session_id: int,
-    topics: list[FetchedTopic],
+    topics: list[FetchedTopic[R]],
     throttle_ms: int = 0,
-) -> list[object]:
+) -> list[R | bytes | bytearray]:
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
         answer = topics[0].partitions[0]
@@ -82,15 +82,16 @@ def encode_in_steps(
     correlation_id: int,
     error_code: int,
     session_id: int,
-    topics: list[FetchedTopic],
+    topics: list[FetchedTopic[R]],
     throttle_ms: int = 0,
-) -> Steps[list[object]]:
-    return _Encoder(version).encode(correlation_id, error_code, session_id, topics, throttle_ms)
+) -> Steps[list[R | bytes | bytearray]]:
+    encoder: _Encoder[R] = _Encoder(version)
+    return encoder.encode(correlation_id, error_code, session_id, topics, throttle_ms)
 
 
 def _encode_one_answer(
-    version: int, correlation_id: int, session: bytes, topic: FetchedTopic, answer: FetchedPartition
-) -> list[object]:
+    version: int, correlation_id: int, session: bytes, topic: FetchedTopic[R], answer: FetchedPartition[R]
+) -> list[R | bytes | bytearray]:
     """The most common response: one partition, and nothing unusual about it."""
     flexible = version >= FLEXIBLE
     before = _one_partition_of(version, topic.name, topic.topic_id)
@@ -109,7 +110,7 @@ def _encode_one_answer(
         fields,
         count,
     )
-    if not length:
+    if records is None or not length:
         return [b"".join((*start, behind))]
     if isinstance(records, bytearray):
         return [b"".join((*start, records, behind))]
@@ -150,12 +151,12 @@ def encoded_count(count: int, flexible: bool) -> bytes:
     return bytes(out)
 
 
-class _Encoder:
+class _Encoder(Generic[R]):
     def __init__(self, version: int) -> None:
         self.version = version
         self.flexible = version >= FLEXIBLE
         self.out = bytearray(FRAME_START.size)
-        self.parts: list[object] = [self.out]
+        self.parts: list[R | bytes | bytearray] = [self.out]
         self.records_size = 0
         self.addresses: dict[Address, None] = {}  # of leaders that are elsewhere
 
@@ -164,9 +165,9 @@ class _Encoder:
         correlation_id: int,
         error_code: int,
         session_id: int,
-        topics: list[FetchedTopic],
+        topics: list[FetchedTopic[R]],
         throttle_ms: int,
-    ) -> Steps[list[object]]:
+    ) -> Steps[list[R | bytes | bytearray]]:
         first = self.out
         if self.flexible:
             self.out.append(0)  # the header's tagged fields
@@ -191,7 +192,7 @@ class _Encoder:
         if self.flexible:
             self.out.append(0)
 
-    def write_topic(self, topic: FetchedTopic) -> Steps[None]:
+    def write_topic(self, topic: FetchedTopic[R]) -> Steps[None]:
         self.out += topic_key(self.version, topic.name, topic.topic_id)
         self.write_count(len(topic.partitions))
         for count, partition in enumerate(topic.partitions):
@@ -200,7 +201,7 @@ class _Encoder:
                 yield
         self.write_no_tags()
 
-    def write_partition(self, answer: FetchedPartition) -> None:
+    def write_partition(self, answer: FetchedPartition[R]) -> None:
         if self.version >= 5:
             self.out += PARTITION_V5.pack(*answer[:5])
         else:
@@ -209,7 +210,7 @@ class _Encoder:
         if self.version >= PREFERRED_REPLICA_SINCE:
             self.out += INT32.pack(answer.preferred_replica)
         self.write_count(answer.length)  # a length is written like a count
-        if answer.length:
+        if answer.length and answer.records is not None:
             self.parts.append(answer.records)
             self.records_size += answer.length
             self.out = bytearray()

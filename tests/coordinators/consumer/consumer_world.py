@@ -6,6 +6,7 @@ that is left.
 
 import itertools
 import random
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -50,7 +51,7 @@ class World:
     def _load(self) -> None:
         self._partition = lead(self._log, lambda: sync(self._partition))
         journal = WatchedJournal(self._partition, self._before_append, self._after_append)
-        self.runner = Runner(journal, self._new_coordinator, self.answers.__setitem__, self.host)
+        self.runner = Runner(journal, self._new_coordinator, self.host)
         self.runner.begin_loading()
         self.host.run_for(0)
 
@@ -119,7 +120,8 @@ class World:
         """Answers the token under which the answer will be in `answers`."""
         token = next(self._tokens)
         self.last_records = []
-        self.runner.handle(request, version, Caller(address=host, client_id=client_id), token)
+        caller = Caller(address=host, client_id=client_id)
+        self.runner.handle(request, version, caller, partial(self.answers.__setitem__, token))
         return token
 
     def advance(self, duration_ms: int) -> None:

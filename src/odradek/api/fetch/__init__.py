@@ -1,10 +1,12 @@
 """Fetch (1), and what only Fetch needs.
 
 handler            the requests; what it does is said there
-fetching           one request, from its first read of the logs to its response
-reading            what it has read so far; `parked`: its wait for more
-sessions           the partitions that a client fetches, kept between requests
-replica_sessions   the same for a follower: what has changed since its last fetch
-replica_reads      the last small read, which the followers of a partition share
-throttled_reads    what a quota lets them have
+consumer           one request of a consumer, from its first read to its response
+follower           one request of a follower
+follower_session   what has changed since a follower's last fetch
+throttled_reads    what a quota lets followers have
+parts              what every request works with
+response           what is new to the client
+
+What Fetch has in common with other requests that read is in `odradek.fetching`.
 """

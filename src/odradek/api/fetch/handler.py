@@ -11,7 +11,7 @@
 
 - A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
   offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
-  is told where, and does not count. In a session, what has not changed is not looked at (`replica_sessions`).
+  is told where, and does not count. In a session, what has not changed is not looked at (`follower_session`).
 - While the quota of throttled replication is exceeded, throttled replicas that are not in sync get nothing (KIP-73).
 
 - A consumer may read from a follower, up to what that knows to be committed (KIP-392, version 11 on). With
@@ -22,12 +22,18 @@
   (KIP-951, version 16 on).
 """
 
-from odradek.api.fetch.fetching import MANY_PARTITIONS, Fetching, FetchParts, send
-from odradek.api.fetch.sessions import NO_SESSION, FetchSession, FetchSessions
+from functools import partial
+
+from odradek.api.fetch.consumer import ConsumerFetch
+from odradek.api.fetch.follower import FollowerFetch
+from odradek.api.fetch.parts import FetchParts
+from odradek.api.fetch.response import MANY_PARTITIONS, refuse_whole
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import KafkaError
+from odradek.fetching.sessions import FetchSession, FetchSessions, Wanted
 from odradek.serving.request import Request
 from odradek.serving.services import Services
+from odradek.serving.turns import in_pieces
 from odradek.wire.codec import Steps
 from odradek.wire.messages.fetch import FetchRequest
 
@@ -36,7 +42,7 @@ TOPIC_IDS_SINCE = 13
 
 def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
     """A replica needs access to the cluster, a consumer to the topics."""
-    if max(message.replica_id, message.replica_state.replica_id) >= 0:
+    if replica_of(message) >= 0:
         return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
     return (Need(Operation.READ, Resource.TOPIC),)
 
@@ -55,7 +61,7 @@ class Handler:
         try:
             session = sessions.find(message, request.version >= TOPIC_IDS_SINCE)
         except KafkaError as error:
-            send(request, error.code, NO_SESSION, [])
+            refuse_whole(request, error.code)
             return
         if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
             request.then(self._turns.complete(self._fetch_in_steps(request, message, session)))
@@ -63,28 +69,42 @@ class Handler:
         named = session.update(message)
         if not session.is_incremental:
             sessions.keep(session, message)
-        fetch = Fetching(self._parts, request, message, session)
-        if fetch.is_replica and session.is_incremental:
-            fetch.fetch_what_changed(named)
-            return
-        reading = fetch.read()
-        if fetch.is_enough(reading):
-            fetch.answer(reading.answers)
+        fetch = self._fetch_of(request, message, session, named)
+        fetch.read(fetch.partitions)
+        if fetch.is_enough:
+            fetch.answer()
         else:
-            fetch.park(reading).wait()
+            fetch.begin_wait()
+            fetch.watch(fetch.partitions)
+
+    def _fetch_of(
+        self, request: Request, message: FetchRequest, session: FetchSession, named: list[Wanted]
+    ) -> ConsumerFetch | FollowerFetch:
+        replica_id = replica_of(message)
+        if replica_id >= 0:
+            return FollowerFetch(self._parts, request, message, session, replica_id, named)
+        return ConsumerFetch(self._parts, request, message, session)
 
     def _fetch_in_steps(self, request: Request, message: FetchRequest, session: FetchSession) -> Steps[None]:
-        named = yield from session.update_in_steps(message)
+        """The same for many partitions."""
+        named: list[Wanted] = []
+        for topic in message.topics:
+            yield from in_pieces(topic.partitions, partial(session.want, topic, named))
+        if message.forgotten_topics_data:
+            named = session.forget(message, named)
         self.sessions.keep(session, message)
-        fetch = Fetching(self._parts, request, message, session)
-        if fetch.is_replica and session.is_incremental:
-            yield from fetch.fetch_what_changed_in_steps(named)
-            return
-        reading = yield from fetch.read_in_steps()
-        if fetch.is_enough(reading):
-            fetch.answer(reading.answers)
+        fetch = self._fetch_of(request, message, session, named)
+        yield from in_pieces(fetch.partitions, fetch.read)
+        if fetch.is_enough:
+            fetch.answer()
         else:
-            yield from fetch.park(reading).wait_in_steps()
+            fetch.begin_wait()
+            yield from in_pieces(fetch.partitions, fetch.watch)
+
+
+def replica_of(message: FetchRequest) -> int:
+    """The broker that asks; negative if it is a consumer."""
+    return max(message.replica_id, message.replica_state.replica_id)
 
 
 def _names_many(message: FetchRequest) -> bool:

@@ -1,14 +1,14 @@
-"""What one Fetch of a replica reads from throttled partitions (KIP-73): nothing while the leader's quota is exceeded.
+"""What one Fetch of a follower reads from throttled partitions (KIP-73): nothing while the leader's quota is exceeded.
 
 An in-sync replica is never held back, so that it stays in sync, but what it gets counts as well.
 
 Pure: time is an argument.
 """
 
-from odradek.api.fetch.sessions import Wanted
+from odradek.fetching.sessions import Wanted
 from odradek.replication.leader import Leader
 from odradek.replication.quota import ReplicationQuota
-from odradek.storage.segments.row import Slice
+from odradek.replication.source import Fetched
 
 
 class ThrottledReads:
@@ -17,14 +17,14 @@ class ThrottledReads:
         self._replica_id = replica_id
         self._read: dict[Wanted, int] = {}  # bytes, when each was last looked at
 
-    def within_quota(self, leader: Leader, wanted: Wanted, piece: Slice | None, now_ms: int) -> Slice | None:
+    def within_quota(self, leader: Leader, wanted: Wanted, read: Fetched, now_ms: int) -> Fetched:
         """What of this may be sent."""
         if leader.topic_partition.partition not in leader.settings.throttled_as_leader:
-            return piece
+            return read
         if self._replica_id not in leader.isr and self._quota.is_exceeded(now_ms):
-            piece = None
-        self._read[wanted] = piece.length if piece is not None else 0
-        return piece
+            read = read._replace(records=None, length=0)
+        self._read[wanted] = read.length
+        return read
 
     def sent(self, now_ms: int) -> None:
         self._quota.record(sum(self._read.values()), now_ms)

@@ -38,6 +38,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
     replay = Replay(consumer_groups, downgrade)
     coordinator.replayers.update(replay.by_key)
     coordinator.load_hooks += [replay.loaded, downgrade.loaded]
+    coordinator.home_types[ConsumerGroupHeartbeatRequest] = GroupType.CONSUMER
     handlers = coordinator.handlers
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CONSUMER] = consumer_groups.heartbeat
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CLASSIC] = consumer_groups.heartbeat

@@ -1,9 +1,9 @@
 """All transactional ids of one shard, as a `runtime.Coordinator`.
 
 A request decides on the `Transaction` of its id; the record that it writes is the next one. A response waits for its
-record to be committed, and so does `WriteMarkers`, which leaves under the token `outbox`: the outside writes the
-markers, and comes back with `MarkersWritten`. A coordinator that has loaded a prepared transaction asks for its
-markers again.
+record to be committed, and so do effects: `WriteMarkers`, after which the outside says `markers_written`, and
+`GetProducerId`, after which the request that waits for the id is handled once more, with the id. A coordinator that has
+loaded a prepared transaction asks for its markers again.
 
 A producer that begins its next transaction while the last one is being completed waits for that for a moment, instead
 of being sent away with CONCURRENT_TRANSACTIONS.
@@ -29,13 +29,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.coordinators.transactions import adding, ending, initializing, listing, records
-from odradek.coordinators.transactions.effects import (
-    AbortOverdue,
-    MarkersWritten,
-    NeedsProducerId,
-    WithProducerId,
-    WriteMarkers,
-)
+from odradek.coordinators.transactions.effects import GetProducerId, WriteMarkers
 from odradek.coordinators.transactions.refusals import refuse
 from odradek.coordinators.transactions.states import AT_REST, ONGOING, PREPARED
 from odradek.coordinators.transactions.transaction import (
@@ -58,14 +52,17 @@ from odradek.wire.messages.describe_transactions import (
 from odradek.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.list_transactions import ListTransactionsRequest
-from odradek.wording import count_of, duration
+from odradek.wording import duration
 
 END_RAISES_EPOCH_SINCE = 5  # EndTxn
 EXPIRED_AT_ONCE = 1_000  # ids in one batch of tombstones
 PATIENCE_MS = 100  # of a producer that begins while its last transaction is being completed
 MOST_WAITING = 100  # requests, for one transaction
+COMPLETE_RETRY_MS = 500  # after a completion that could not be written
 
-Handler = Callable[[Any, int, Caller, Token, int, int], Decision]
+Handler = Callable[
+    ..., Decision
+]  # takes the request, its version, its token, the time, maybe a new producer id
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +86,21 @@ class Waiting(NamedTuple):
 class TransactionCoordinator:
     """A `runtime.Coordinator` for one partition of `__transaction_state`.
 
-    `version` is the finalized level of transaction.version. `outbox` is the token of what answers no request."""
+    `version` is the finalized level of transaction.version."""
 
-    def __init__(self, settings: TransactionSettings, version: Callable[[], int], outbox: Token) -> None:
+    noun = "transactional id"
+
+    def __init__(self, settings: TransactionSettings, version: Callable[[], int]) -> None:
         self.settings = settings
         self.timers = Timers()
         self.transactions: dict[str, Transaction] = {}
         self._version = version
-        self._outbox = outbox
         self._is_loaded = False
         self._waiting: dict[str, list[Waiting]] = {}
         self._handlers: dict[type[Any], Handler] = {
             InitProducerIdRequest: self._initialize,
             AddPartitionsToTxnRequest: self._add_partitions,
             EndTxnRequest: self._end,
-            MarkersWritten: self._complete,
-            AbortOverdue: self._abort_overdue,
             DescribeTransactionsRequest: self._describe,
             ListTransactionsRequest: self._list,
         }
@@ -112,10 +108,7 @@ class TransactionCoordinator:
     # --- as a Coordinator ---
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
-        new_producer_id = NO_PRODUCER_ID
-        if isinstance(request, WithProducerId):
-            request, new_producer_id = request
-        return self._handlers[type(request)](request, version, caller, token, now_ms, new_producer_id)
+        return self._handlers[type(request)](request, version, token, now_ms)
 
     def refuse(self, request: Any, code: ErrorCode) -> Any:
         return refuse(request, code)
@@ -144,8 +137,8 @@ class TransactionCoordinator:
         self.timers.schedule("markers", now_ms, self._write_markers_again)
         self._schedule_expiry(now_ms)
 
-    def summary(self) -> str:
-        return count_of(len(self.transactions), "transactional id") if self.transactions else ""
+    def __len__(self) -> int:
+        return len(self.transactions)
 
     # --- InitProducerId ---
 
@@ -153,29 +146,28 @@ class TransactionCoordinator:
         self,
         request: InitProducerIdRequest,
         version: int,
-        caller: Caller,
         token: Token,
         now_ms: int,
-        new_producer_id: int,
+        new_producer_id: int = NO_PRODUCER_ID,
     ) -> Decision:
         expected = initializing.check(request, self.settings.transaction_max_timeout_ms)
         transactional_id, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             if new_producer_id == NO_PRODUCER_ID:
-                return _ask_for_producer_id(request, token)
+                return _ask_for_producer_id(request, version, token)
             first = Transaction(transactional_id, new_producer_id).initialized(
                 0, NO_EPOCH, timeout_ms, now_ms
             )
             return self._initialized(first, token)
         initializing.check_producer(transaction, expected)
         if transaction.state is ONGOING:
-            return self._take_over(transaction, request, token, now_ms, new_producer_id)
+            return self._take_over(transaction, request, version, token, now_ms, new_producer_id)
         if not initializing.needs_producer_id(transaction, expected):
             epoch, last_epoch = initializing.next_epoch(transaction, expected)
             return self._initialized(transaction.initialized(epoch, last_epoch, timeout_ms, now_ms), token)
         if new_producer_id == NO_PRODUCER_ID:
-            return _ask_for_producer_id(request, token)
+            return _ask_for_producer_id(request, version, token)
         last_epoch = NO_EPOCH if expected is None else transaction.producer_epoch
         renewed = transaction.with_new_producer(new_producer_id, last_epoch, timeout_ms, now_ms)
         return self._initialized(renewed, token)
@@ -190,13 +182,14 @@ class TransactionCoordinator:
         self,
         transaction: Transaction,
         request: InitProducerIdRequest,
+        version: int,
         token: Token,
         now_ms: int,
         new_producer_id: int,
     ) -> Decision:
         """Its open transaction is aborted first: the producer tries again meanwhile."""
         if self._fencing_needs_producer_id(transaction, new_producer_id):
-            return _ask_for_producer_id(request, token)
+            return _ask_for_producer_id(request, version, token)
         decision = self._fence(transaction, now_ms, new_producer_id)
         _note(decision, transaction.transactional_id, "aborting its open transaction: a new producer begins")
         decision.answers.append((token, refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS)))
@@ -205,13 +198,7 @@ class TransactionCoordinator:
     # --- AddPartitionsToTxn ---
 
     def _add_partitions(
-        self,
-        request: AddPartitionsToTxnRequest,
-        version: int,
-        caller: Caller,
-        token: Token,
-        now_ms: int,
-        new_producer_id: int,
+        self, request: AddPartitionsToTxnRequest, version: int, token: Token, now_ms: int
     ) -> Decision:
         """In the form of version 4, about a single transaction."""
         (asked,) = request.transactions
@@ -292,10 +279,9 @@ class TransactionCoordinator:
         self,
         request: EndTxnRequest,
         version: int,
-        caller: Caller,
         token: Token,
         now_ms: int,
-        new_producer_id: int,
+        new_producer_id: int = NO_PRODUCER_ID,
     ) -> Decision:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -311,7 +297,7 @@ class TransactionCoordinator:
         if ending.judge_by_raised_epoch(transaction, request) is ending.Verdict.ENDED:
             return Decision(answers=[(token, _ended(transaction))])
         if transaction.is_epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
-            return _ask_for_producer_id(request, token)
+            return _ask_for_producer_id(request, version, token)
         prepared = transaction.prepared(
             commit=request.committed,
             client_version=EPOCH_FOR_EACH_TRANSACTION,
@@ -326,28 +312,26 @@ class TransactionCoordinator:
         """It is decided: once that is committed the markers follow. Without partitions it is complete at once."""
         if not prepared.partitions:
             return Decision([_record(prepared), _record(prepared.completed(now_ms))], list(answers))
-        return Decision([_record(prepared)], [*answers, (self._outbox, _markers_of(prepared))])
+        return Decision([_record(prepared)], list(answers), effects=[_markers_of(prepared)])
 
-    def _complete(
-        self,
-        request: MarkersWritten,
-        version: int,
-        caller: Caller,
-        token: Token,
-        now_ms: int,
-        new_producer_id: int,
-    ) -> Decision:
-        transaction = self.transactions.get(request.transactional_id)
-        answers = [(token, ErrorCode.NONE)]
-        is_meant = (
-            transaction is not None
-            and transaction.state in PREPARED
-            and (transaction.producer_id, transaction.producer_epoch) == request[1:]
-        )
-        if transaction is None or not is_meant:
-            return Decision(answers=answers)  # said twice
+    def markers_written(self, written: WriteMarkers, now_ms: int) -> Decision | None:
+        """All of them are committed. If that cannot be written down, it is tried again."""
+        transaction = self.transactions.get(written.transactional_id)
+        if (
+            transaction is None
+            or transaction.state not in PREPARED
+            or (transaction.producer_id, transaction.producer_epoch)
+            != (written.producer_id, written.producer_epoch)
+        ):
+            return None  # said twice
+
+        def again() -> None:
+            key = ("completed", written.transactional_id)
+            due_ms = now_ms + COMPLETE_RETRY_MS
+            self.timers.schedule(key, due_ms, lambda now_ms: self.markers_written(written, now_ms))
+
         after: Transaction | None = transaction.completed(now_ms)
-        decision = Decision([(transaction.transactional_id, after)], answers)
+        decision = Decision([(transaction.transactional_id, after)], undo=again)
         for waiting in self._waiting.pop(transaction.transactional_id, ()):
             after = self._add(after, waiting, decision, now_ms)
         self.timers.cancel(("waiting", transaction.transactional_id))
@@ -355,13 +339,25 @@ class TransactionCoordinator:
 
     def _write_markers_again(self, now_ms: int) -> Decision:
         """Those of the transactions that an earlier coordinator prepared, and maybe did not complete."""
-        return Decision(
-            answers=[
-                (self._outbox, _markers_of(transaction))
-                for transaction in self.transactions.values()
-                if transaction.state in PREPARED
-            ]
-        )
+        prepared = [each for each in self.transactions.values() if each.state in PREPARED]
+        return Decision(effects=[_markers_of(transaction) for transaction in prepared])
+
+    # --- producer ids ---
+
+    def producer_id_got(self, wanted: GetProducerId, producer_id: int, now_ms: int) -> Decision | None:
+        """What needed it is done once more. If it needs no id any longer, the id is never used."""
+        if wanted.token is None:
+            return self._overdue(wanted.transactional_id, now_ms, producer_id)
+        handler = self._handlers[type(wanted.request)]
+        try:
+            return handler(wanted.request, wanted.version, wanted.token, now_ms, producer_id)
+        except KafkaError as error:
+            return self.producer_id_refused(wanted, error.code)
+
+    def producer_id_refused(self, wanted: GetProducerId, code: ErrorCode) -> Decision | None:
+        if wanted.token is None:
+            return None  # the timer comes again
+        return Decision(answers=[(wanted.token, refuse(wanted.request, code))])
 
     # --- timeouts ---
 
@@ -373,46 +369,24 @@ class TransactionCoordinator:
             due_ms = transaction.started_ms + transaction.timeout_ms
             self.timers.schedule(key, due_ms, lambda now_ms: self._overdue(transactional_id, now_ms))
 
-    def _overdue(self, transactional_id: str, now_ms: int) -> Decision | None:
+    def _overdue(
+        self, transactional_id: str, now_ms: int, new_producer_id: int = NO_PRODUCER_ID
+    ) -> Decision | None:
         """The timer is set again, for the case that this cannot be written; what is written cancels it."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.state is not ONGOING:
             return None
+        if now_ms < transaction.started_ms + transaction.timeout_ms:
+            return None  # it is the next one, begun while a producer id was on its way
         again_ms = now_ms + self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self.timers.schedule(
             ("overdue", transactional_id), again_ms, lambda now_ms: self._overdue(transactional_id, now_ms)
         )
-        if self._fencing_needs_producer_id(transaction, NO_PRODUCER_ID):
-            request = AbortOverdue(transactional_id)
-            return Decision(answers=[(self._outbox, NeedsProducerId(request))])
-        return self._time_out(transaction, now_ms, NO_PRODUCER_ID)
-
-    def _abort_overdue(
-        self,
-        request: AbortOverdue,
-        version: int,
-        caller: Caller,
-        token: Token,
-        now_ms: int,
-        new_producer_id: int,
-    ) -> Decision:
-        transaction = self.transactions.get(request.transactional_id)
-        answer = (token, ErrorCode.NONE)
-        if (
-            transaction is None
-            or transaction.state is not ONGOING
-            or now_ms < transaction.started_ms + transaction.timeout_ms
-            or self._fencing_needs_producer_id(transaction, new_producer_id)
-        ):
-            return Decision(answers=[answer])  # it ended meanwhile, or the timer comes again
-        decision = self._time_out(transaction, now_ms, new_producer_id)
-        decision.answers.append(answer)
-        return decision
-
-    def _time_out(self, transaction: Transaction, now_ms: int, new_producer_id: int) -> Decision:
+        if self._fencing_needs_producer_id(transaction, new_producer_id):
+            return Decision(effects=[GetProducerId(transactional_id)])
         decision = self._fence(transaction, now_ms, new_producer_id)
         limit = duration(transaction.timeout_ms / 1000)
-        _note(decision, transaction.transactional_id, f"aborting its transaction: it was open for {limit}")
+        _note(decision, transactional_id, f"aborting its transaction: it was open for {limit}")
         return decision
 
     def _fencing_needs_producer_id(self, transaction: Transaction, new_producer_id: int) -> bool:
@@ -456,26 +430,12 @@ class TransactionCoordinator:
     # --- descriptions ---
 
     def _describe(
-        self,
-        request: DescribeTransactionsRequest,
-        version: int,
-        caller: Caller,
-        token: Token,
-        now_ms: int,
-        new_producer_id: int,
+        self, request: DescribeTransactionsRequest, version: int, token: Token, now_ms: int
     ) -> Decision:
         states = [listing.described(self.transactions, each) for each in request.transactional_ids]
         return Decision(answers=[(token, DescribeTransactionsResponse(transaction_states=states))])
 
-    def _list(
-        self,
-        request: ListTransactionsRequest,
-        version: int,
-        caller: Caller,
-        token: Token,
-        now_ms: int,
-        new_producer_id: int,
-    ) -> Decision:
+    def _list(self, request: ListTransactionsRequest, version: int, token: Token, now_ms: int) -> Decision:
         return Decision(answers=[(token, listing.listed(self.transactions.values(), request, now_ms))])
 
     def _known(self, transactional_id: str) -> Transaction:
@@ -493,8 +453,8 @@ def _record(transaction: Transaction) -> StateRecord:
     return transaction.transactional_id, transaction
 
 
-def _ask_for_producer_id(request: Any, token: Token) -> Decision:
-    return Decision(answers=[(token, NeedsProducerId(request))])
+def _ask_for_producer_id(request: Any, version: int, token: Token) -> Decision:
+    return Decision(effects=[GetProducerId(request.transactional_id, request, version, token)])
 
 
 def _ended(transaction: Transaction) -> EndTxnResponse:

@@ -1,33 +1,13 @@
-"""What a coordinator asks of the outside world, and what it hears from there.
+"""What a transaction coordinator asks of the outside world: markers to write, and producer ids to get.
 
-`NeedsProducerId` is a response: whoever gets it obtains a producer id, and sends the request again in `WithProducerId`.
-`WriteMarkers` answers no request: it is sent under the coordinator's own token, and like every response only once the
-record it follows from is committed. So no marker is written before the decision is durable. `MarkersWritten` comes back
-as a request.
+Both leave with a decision, once its records are committed: so no marker is written before the end of its transaction
+is durable. The coordinator is then told what became of them (`markers_written`, `producer_id_got`).
 """
 
 from typing import Any, NamedTuple
 
+from odradek.coordinators.runtime import Token
 from odradek.model import TopicPartition
-
-
-class NeedsProducerId(NamedTuple):
-    """An id is needed for this request, which may be the coordinator's own."""
-
-    request: Any
-
-
-class WithProducerId(NamedTuple):
-    """The same request once more. If it needs no id any longer, the id is never used."""
-
-    request: Any
-    producer_id: int
-
-
-class AbortOverdue(NamedTuple):
-    """A transaction is open for longer than its producer allowed. Its answer is an ErrorCode."""
-
-    transactional_id: str
 
 
 class WriteMarkers(NamedTuple):
@@ -41,10 +21,10 @@ class WriteMarkers(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-class MarkersWritten(NamedTuple):
-    """All markers of a `WriteMarkers` are committed. Its answer is an ErrorCode: if that could not be written down, say
-    it again."""
+class GetProducerId(NamedTuple):
+    """A request waits for a new producer id; without a token, it is the transaction that is overdue."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    request: Any = None
+    version: int = 0
+    token: Token | None = None

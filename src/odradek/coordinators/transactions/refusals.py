@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.coordinators.transactions.adding import result_for
-from odradek.coordinators.transactions.effects import AbortOverdue, MarkersWritten, WithProducerId
 from odradek.coordinators.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
 from odradek.errors import ErrorCode
 from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -50,12 +49,8 @@ REFUSALS: dict[type[Any], Callable[[Any, ErrorCode], Any]] = {
     EndTxnRequest: lambda request, code: EndTxnResponse(error_code=_for(request.transactional_id, code)),
     DescribeTransactionsRequest: _describe,
     ListTransactionsRequest: lambda request, code: ListTransactionsResponse(error_code=code),
-    MarkersWritten: lambda request, code: code,
-    AbortOverdue: lambda request, code: code,
 }
 
 
 def refuse(request: Any, code: ErrorCode) -> Any:
-    if isinstance(request, WithProducerId):
-        request = request.request
     return REFUSALS[type(request)](request, code)

@@ -1,0 +1,16 @@
+"""Who watches work that takes a while: moves of partitions, a cluster that grows or loses a broker. This one is silent;
+a command line prints, a web console shows it."""
+
+
+class Watcher:
+    def note(self, text: str) -> None:
+        """A step that begins, or something that its user should know; a sentence."""
+
+    def progress(self, done: float, text: str) -> None:
+        """`done` is a share of the present step, from 0 to 1."""
+
+    def clear(self) -> None:
+        """The progress is over, or makes way for something else."""
+
+
+SILENT = Watcher()
