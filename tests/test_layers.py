@@ -146,6 +146,7 @@ def test_client_side_knows_no_broker() -> None:
         "records",
         "config",
         "client",
+        "ledger",
         "admin",
         "spark",
         "pipeline",
@@ -155,7 +156,7 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "pipeline", "spark", "testing")
+            name not in ("admin", "cli", "client", "ledger", "pipeline", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue
