@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import odradek.spark
 from bench import pipeline
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
+from bench.once import once
 from bench.report import number_text, spread_text
 from bench.runner import RESULTS, Run
 from odradek import __version__
@@ -47,7 +48,7 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "typed", "sink", "memory", "pipeline", "small")
+PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "memory", "pipeline", "small")
 DEFAULT_ROWS = 5_000_000
 EVENT = "id BIGINT, kind STRING, amount DOUBLE, at TIMESTAMP"
 WIDE = ", ".join(f"f{number} {('BIGINT', 'STRING', 'DOUBLE')[number % 3]}" for number in range(50))
@@ -461,6 +462,7 @@ def main() -> int:
             set(arguments.only.split(",")),
             jars,
             arguments.rounds,
+            arguments.results,
         )
         spark.stop()
     run.store(arguments.results)
@@ -468,7 +470,7 @@ def main() -> int:
     return 0
 
 
-def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> None:
+def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, results: Path) -> None:
     if wanted & {"source", "stream"}:
         topic = bench.filled_topic(bench.rows)
         if "source" in wanted:
@@ -482,6 +484,9 @@ def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> 
         bench.typed()
     if "sink" in wanted:
         bench.sink()
+    if "once" in wanted:
+        lines = once(bench)
+        (results / "spark-once.md").write_text("\n".join([*lines, ""]))
     if "memory" in wanted:
         memory(bench)
     if "pipeline" in wanted:

@@ -29,9 +29,10 @@ LAYERS = {
     "client": 3,
     "config": 4,
     "raft": 4,
-    "spark": 4,
+    "ledger": 4,
+    "spark": 5,
     "admin": 5,
-    "pipeline": 5,
+    "pipeline": 6,
     "metadata": 5,
     "net": 5,
     "controller": 6,
@@ -148,6 +149,7 @@ def test_client_side_knows_no_broker() -> None:
         "records",
         "config",
         "client",
+        "ledger",
         "admin",
         "spark",
         "pipeline",
@@ -158,7 +160,7 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "pipeline", "scripts", "spark", "testing")
+            name not in ("admin", "cli", "client", "ledger", "pipeline", "scripts", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -46,6 +46,7 @@ MODULES = {
     "consume": "consume",
     "group": "group",
     "transaction": "transaction",
+    "ledger": "ledger",
     "config": "config",
     "cluster": "cluster",
     "quorum": "quorum",

@@ -9,13 +9,15 @@ way reject; the output of a stage that rejected nothing needs no pass of its own
 written in one pass, and nothing is kept. Keeping costs as much as decoding, so a batch is kept only if it has several
 sinks, or if rows of the batch before were rejected.
 
-**A failed batch runs again as a whole**, but outputs that have been written are left out as long as this process lives:
-what one output fails on does not repeat the rows of the others. Each output skips the records that it fails on,
-and only those.
+**A batch is one transaction**, with the rows of all outputs, if one of them is written exactly once.
+
+Otherwise **a failed batch runs again as a whole**, but outputs that have been written are left out as long as this
+process lives: what one output fails on does not repeat the rows of the others. In both cases each output skips the
+records that it fails on, and only those.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -34,6 +36,7 @@ from odradek.pipeline.run.outputs import Output, QueryId, counts_of, rejects_of
 from odradek.pipeline.run.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.run.queries import Query
 from odradek.pipeline.session import new_session
+from odradek.spark.exactly_once import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,23 +143,22 @@ class SharedQuery(Query):
         return _without_bytes(weaver.decoded(kind, self._schema, {}), kind)
 
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        if self._written[0] != number:
+        if self.is_once or self._written[0] != number:  # a transaction has all outputs, or none
             self._written = (number, {})
-        counts = self._written[1]
         is_kept = self._rejected_last or self._passes() > 1
         self._reads[number] = 1 if is_kept else 0
         if is_kept:
             rows.persist()
         try:
-            for output in self.outputs:
-                if output not in counts:  # it may be known by now that it has no rows
-                    self._failed = output
-                    self._reads[number] += not is_kept
-                    counts |= self._write_output(output, rows, number)
+            if self.is_once:
+                self._write_once(rows, number)
+            else:
+                self._write_one_by_one(rows, number)
         finally:
             if is_kept:
                 rows.unpersist()
         self._failed = None
+        counts = self._written[1]
         self._rejected_last = any(one.get("rejected") for one in counts.values())
         self._counts[number] = counts
         for kept in (self._counts, self._reads):
@@ -180,19 +182,39 @@ class SharedQuery(Query):
             if one.sink is None and one.stage in needed and one.skipped() == skipped
         ]
 
-    def _write_output(self, output: Output, rows: DataFrame, number: int) -> dict[Output, dict[str, int]]:
-        """Returns the counts of its rows, and those of rejects that turned out to have none."""
+    def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
+        """Those of all outputs, in one transaction. Each is computed before the next is asked for."""
+        for output in self.outputs:
+            yield from output.pending_parts(rows.sparkSession, number)
+            if output in self._written[1]:
+                continue  # it has no rows
+            passing = self._begin_pass(output, rows, number)
+            if output.sink is not None:
+                yield from output.parts(passing.frame, held)
+            else:
+                passing.frame.persist()
+                held.append(passing.frame)
+                if passing.frame.count():
+                    yield from output.parts(output.explained(passing.frame, passing.weaver), held)
+            self._written[1].update(passing.counts())
+        self._failed = None
+
+    def _write_one_by_one(self, rows: DataFrame, number: int) -> None:
+        for output in self.outputs:
+            if output not in self._written[1]:  # it may be known by now that it has no rows
+                passing = self._begin_pass(output, rows, number)
+                if output.sink is not None:
+                    output.write(passing.frame, number)
+                else:
+                    output.write_few(passing.frame, passing.weaver, number)
+                self._written[1].update(passing.counts())
+
+    def _begin_pass(self, output: Output, rows: DataFrame, number: int) -> "Pass":
+        self._failed = output
+        self._reads[number] += not rows.is_cached
         counted = {one: Observation() for one in self._counted_by(output)}
         weaver = self._weaver(rows, {one.stage: observation for one, observation in counted.items()})
-        observation = Observation()
-        frame = output.frame(weaver, observation)
-        if output.sink is not None:
-            output.write(frame, number)
-        else:
-            output.write_few(frame, weaver, number)
-        found = {output: observation.get}
-        known = {one: _counts_if_known(observed) for one, observed in counted.items()}
-        return found | {one: each for one, each in known.items() if each.get("rejected") == 0}
+        return Pass(output, weaver, counted)
 
     def _weaver(self, rows: DataFrame, counted: Mapping[str, Observation] | None = None) -> SharedWeaver:
         assert self._stages is not None
@@ -219,6 +241,21 @@ class SharedQuery(Query):
             )
             for output in self.outputs
         ]
+
+
+class Pass:
+    """One output's way over a batch: its rows, which are counted when they are computed, and so are rejected ones."""
+
+    def __init__(self, output: Output, weaver: SharedWeaver, counted: Mapping[Output, Observation]) -> None:
+        self._output, self.weaver, self._counted = output, weaver, counted
+        self._observation = Observation()
+        self.frame = output.frame(weaver, self._observation)
+
+    def counts(self) -> dict[Output, dict[str, int]]:
+        """Once its frame is computed: the counts of its rows, and those of rejects that turned out to have none."""
+        known = {one: _counts_if_known(observed) for one, observed in self._counted.items()}
+        found = {one: each for one, each in known.items() if each.get("rejected") == 0}
+        return {self._output: self._observation.get} | found
 
 
 def _counts_if_known(observation: Observation) -> dict[str, int]:
