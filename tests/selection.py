@@ -30,6 +30,13 @@ def mark_spark(directory: Path, items: Iterable[pytest.Item], stand_alone: Colle
             item.add_marker(pytest.mark.spark)
 
 
+def mark_long(directory: Path, items: Iterable[pytest.Item], names: Collection[str]) -> None:
+    """Mark the tests of these names."""
+    for item in within(directory, items):
+        if getattr(item, "originalname", item.name) in names:
+            item.add_marker(pytest.mark.long)
+
+
 def mark_peer(directory: Path, items: Iterable[pytest.Item], config: pytest.Config, make_target: str) -> None:
     """All compare with Apache Kafka, and run only where that is asked for."""
     is_asked_for = "peer" in (config.option.markexpr or "")

@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import random
+import shutil
 import socket
 import ssl
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from odradek.config.listeners import SecurityProtocol
+from odradek.host.metrics import Traffic
 from odradek.host.real import RealHost
 from odradek.net import greeting, line, output, stream, tls
 from odradek.net.channel import ChannelClosed
@@ -24,7 +26,8 @@ from odradek.net.security import PLAINTEXT, Endpoint, Security
 from odradek.net.server import Server
 from odradek.net.sockets import SocketNetwork
 from odradek.net.states import Sending
-from odradek.net.tls import TlsTransport
+from odradek.net.tls import TlsOutput, TlsTransport
+from odradek.net.tls_session import TlsFailed, TlsSession
 from odradek.net.transport import Transport
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.segments.row import Slice
@@ -213,6 +216,27 @@ def test_large_responses_wait_for_clients_that_do_not_read_and_arrive_whole(run:
     run(scenario)
 
 
+def test_the_rest_of_what_was_encrypted_leaves_though_no_output_follows(run: Run) -> None:
+    """The queue is empty by then; only the socket did not accept all of the last piece."""
+
+    async def scenario(node: Node) -> None:
+        client = await node.client().handshake()
+        transport = (await node.talk()).transport
+        assert isinstance(transport, TlsTransport)
+        frame, count = framed(os.urandom(60_000)), 0
+        while not transport.output.size:
+            transport.output.add((frame,))
+            transport.flush_now()
+            count += 1
+        assert transport.output.has_unsent and transport.output.size < 2 * len(frame)
+        assert transport.sending is Sending.BLOCKED
+        assert await client.receive(count * len(frame)) == frame * count
+        assert (transport.output.size, transport.sending) == (0, Sending.IDLE)
+        client.close()
+
+    run(scenario)
+
+
 def test_files_are_read_in_pieces_and_cold_ones_by_a_thread(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +356,7 @@ def test_a_client_hears_that_we_close(run: Run) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client().handshake()
         (await node.talk()).transport.close("test")
-        assert await client.receive(1) == b"", "close_notify: an end without it would raise"
+        assert await client.receive(1) == b"" and client.has_heard_the_end
         client.close()
 
     run(scenario)
@@ -348,14 +372,73 @@ def test_bytes_that_are_no_record_end_the_connection(run: Run) -> None:
     run(scenario)
 
 
-def test_clients_may_not_renegotiate(run: Run) -> None:
-    """Python cannot even ask for it; so it is the context that counts."""
+def test_a_context_that_lets_clients_renegotiate_is_not_used(certificates: Certificates) -> None:
+    context = certificates.server_context()
+    context.options &= ~ssl.OP_NO_RENEGOTIATION
+    with pytest.raises(AssertionError, match="may renegotiate"):
+        TlsSession(context, None)
 
+
+async def s_client(node: Node, version: str) -> asyncio.subprocess.Process:
+    """OpenSSL's own client, which can do what Python's cannot, by letters at the beginning of a line."""
+    return await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", version, "-connect", f"127.0.0.1:{node.port}"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+with_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+
+class Talkative:
+    """A session with an alert for the peer, again and again."""
+
+    has_output = True
+
+    def take_output(self) -> bytes:
+        return bytes(1000)
+
+
+def test_a_peer_that_does_not_read_the_alerts_it_causes_fills_no_memory(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    queue = TlsOutput(Talkative(), sockets[0], Traffic())  # type: ignore[arg-type]
+    with pytest.raises(TlsFailed, match="it does not read the alerts that it causes"):
+        while True:
+            queue.push()
+    assert tls.MAX_ENCRYPTED < queue.size < 3 * tls.MAX_ENCRYPTED
+
+
+@with_openssl
+def test_clients_may_change_their_keys(run: Run) -> None:
     async def scenario(node: Node) -> None:
-        assert node.context.options & ssl.OP_NO_RENEGOTIATION
-        node.context.options &= ~ssl.OP_NO_RENEGOTIATION
-        with pytest.raises(AssertionError, match="may renegotiate"):
-            tls.TlsSession(node.context, None)
+        client = await s_client(node, "-tls1_3")
+        talk = await node.talk()
+        assert client.stdin is not None and client.stdout is not None
+        for _ in range(3):
+            client.stdin.write(b"K\n")  # and want us to change ours
+            await client.stdout.readuntil(b"KEYUPDATE")
+            client.stdin.write(framed(b"hell\n"))
+            await client.stdout.readuntil(framed(b"hell\n"))
+        assert talk.received == [b"hell\n"] * 3
+        client.kill()
+        await client.wait()
+
+    run(scenario)
+
+
+@with_openssl
+def test_clients_may_not_renegotiate(run: Run) -> None:
+    async def scenario(node: Node) -> None:
+        client = await s_client(node, "-tls1_2")
+        await node.talk()
+        assert client.stdin is not None and client.stdout is not None
+        client.stdin.write(b"R\n")
+        assert b"no renegotiation" in await client.stdout.read()
+        await client.wait()
+        await node.all_closed()
 
     run(scenario)
 

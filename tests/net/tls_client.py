@@ -18,6 +18,7 @@ class TlsClient:
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
         self.cut = cut
         self._plain = bytearray()
+        self.has_heard_the_end = False  # a close_notify, and not only TCP's end
 
     async def push(self) -> None:
         """Send what is encrypted."""
@@ -64,6 +65,7 @@ class TlsClient:
                     break
             else:
                 if not data:
+                    self.has_heard_the_end = True
                     break
                 self._plain += data
         received = bytes(self._plain[:count])

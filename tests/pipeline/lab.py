@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.run.progress import BatchProgress
 from odradek.pipeline.run.running import Events, PipelineRun, Supervisor
+from tests.read_topic import read_to_the_end
 
 WAIT_S = 300  # of a busy machine
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
@@ -87,22 +88,8 @@ class Lab:
         assert producer.flush(60) == 0
 
     def records(self, topic: str) -> list[Any]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-        )
-        found: list[Any] = []
-        try:
-            known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-            assigned = [TopicPartition(topic, number, 0) for number in known]
-            wanted = sum(consumer.get_watermark_offsets(one, timeout=30)[1] for one in assigned)
-            consumer.assign(assigned)
-            while len(found) < wanted:
-                batch = consumer.consume(wanted - len(found), timeout=30)
-                assert batch, f"{len(found)} of {wanted} records came"
-                found += [message for message in batch if message.error() is None]
-        finally:
-            consumer.close()
-        return found
+        known = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        return read_to_the_end(self.bootstrap, topic, list(known))
 
     def values(self, topic: str) -> list[Any]:
         return [json.loads(one.value()) for one in self.records(topic) if one.value() is not None]

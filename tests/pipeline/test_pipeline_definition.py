@@ -104,6 +104,7 @@ def test_a_file_with_everything(write):
     orders, returns = pipeline.sources["orders"], pipeline.sources["returns"]
     assert isinstance(orders.origin, TopicSource) and orders.format == "json"
     assert orders.origin.kafka == {
+        "isolation.level": "read_committed",
         "bootstrap.servers": "one:9092,two:9092",
         "security.protocol": "PLAINTEXT",
         "client.id": "me",

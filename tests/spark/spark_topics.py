@@ -6,6 +6,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.read_topic import read_to_the_end
+
 _numbers = itertools.count()
 
 
@@ -42,22 +44,7 @@ class Topics:
 
     def read(self, topic: str, partitions: int) -> list:
         """All messages of a topic, as another client reads them."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-        )
-        messages = []
-        try:
-            assigned = [TopicPartition(topic, number, 0) for number in range(partitions)]
-            ends = {p.partition: consumer.get_watermark_offsets(p, timeout=30)[1] for p in assigned}
-            consumer.assign(assigned)
-            wanted = sum(ends.values())
-            while len(messages) < wanted:
-                batch = consumer.consume(wanted - len(messages), timeout=30)
-                assert batch, f"{len(messages)} of {wanted} messages came"
-                messages += [message for message in batch if message.error() is None]
-        finally:
-            consumer.close()
-        return messages
+        return read_to_the_end(self.bootstrap, topic, range(partitions))
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})

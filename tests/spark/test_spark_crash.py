@@ -56,6 +56,8 @@ def planned_crashes(rng: random.Random) -> list[tuple[str, int]]:
 class Run:
     """One life of the program."""
 
+    program = "crash_driver.py"
+
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self._log = directory.with_suffix(".log").open("w")
         directory.mkdir()
@@ -65,7 +67,7 @@ class Run:
             "ODRADEK_SPARK_SETTINGS": json.dumps(settings),
         }
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "crash_driver.py")],
+            [sys.executable, str(HERE / self.program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -78,13 +80,17 @@ class Run:
         """Until it has died, or finished: which of the two."""
         assert self.process.stdout is not None and self.process.stdin is not None
         assert self.process.stdout.readline() == "ready\n", Path(self._log.name).read_text()[-3000:]
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
+        self.tell(order)
         try:
             output, _ = self.process.communicate(timeout=RUN_TIMEOUT_S)
         finally:
             self.end()
         return "finished" in output
+
+    def tell(self, order: dict) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
 
     def end(self) -> None:
         """The workers of a dead driver end by themselves; this is for what a failed test leaves."""

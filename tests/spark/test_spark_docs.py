@@ -25,7 +25,7 @@ EXAMPLES = [
 @pytest.fixture(scope="module")
 def events(topics) -> None:
     topics.create(partitions=2, name="events")
-    for name in ("shouted", "squares", "counts"):
+    for name in ("shouted", "squares", "counts", "once"):
         topics.create(partitions=1, name=name)
     topics.fill("events", [b"a", b"b", b"a", b"c"], partition=lambda index: index % 2)
 
@@ -43,7 +43,7 @@ def example_with(text: str) -> str:
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
 
 
 def test_a_session(spark, broker, tmp_path, monkeypatch):
@@ -87,6 +87,13 @@ def test_updating(spark, broker, events, topics, tmp_path):
     run(example_with("write_updates"), spark, broker, tmp_path)
     found = {message.key(): message.value() for message in topics.read("counts", 1)}
     assert found == {b"a": b"2", b"b": b"1", b"c": b"1"}
+
+
+def test_exactly_once(spark, broker, events, topics, tmp_path):
+    block = example_with("import write_exactly_once")
+    for _ in range(2):
+        run(block, spark, broker, tmp_path)
+    assert sorted(message.value() for message in topics.read("once", 1)) == [b"A", b"A", b"B", b"C"]
 
 
 def test_the_readme(spark, broker, topics, tmp_path, capsys, monkeypatch):

@@ -46,6 +46,7 @@ MODULES = {
     "consume": "consume",
     "group": "group",
     "transaction": "transaction",
+    "ledger": "ledger",
     "config": "config",
     "cluster": "cluster",
     "quorum": "quorum",
@@ -53,6 +54,7 @@ MODULES = {
     "certificates": "certificates",
     "pipeline": "pipeline",
     "profile": "profile",
+    "scripts": "scripts",
     "completion": "completion_script",
 }
 
@@ -140,7 +142,7 @@ def _option(action: "argparse.Action") -> click.Option:
     if action.nargs == 0:
         return click.Option(names, is_flag=True, help=action.help)
     choices: dict[str, Sequence[str]] = {"--log-level": LEVELS, "--log-format": FORMATS}
-    kinds: dict[object, click.ParamType] = {
+    kinds: dict[object, click.Path] = {
         "DIR": click.Path(file_okay=False),
         "FILE": click.Path(dir_okay=False),
     }

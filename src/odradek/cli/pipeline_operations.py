@@ -37,6 +37,7 @@ def status(file: FileArgument, as_json: JsonOutput = False) -> None:
                 one.kind,
                 one.batch if one.batch is not None and one.batch >= 0 else None,
                 one.finished_at,
+                None if one.ledger is None else one.ledger["batch"],
                 ", ".join(f"{topic} {waiting}" for topic, waiting in one.lag.items()),
                 one.skipped,
                 f"≥ {one.late_at_least}" if one.late_at_least else 0,
@@ -44,7 +45,8 @@ def status(file: FileArgument, as_json: JsonOutput = False) -> None:
             )
             for one in found.queries
         ]
-        print_columns(("QUERY", "KIND", "BATCH", "FINISHED", "LAG", "SKIPPED", "LATE", "GROUP"), rows)
+        header = ("QUERY", "KIND", "BATCH", "FINISHED", "LEDGER", "LAG", "SKIPPED", "LATE", "GROUP")
+        print_columns(header, rows)
     if found.warning:
         warn(found.warning)
 
@@ -140,7 +142,7 @@ def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any]) 
         }
         checkpoint.write_manifest({**manifest, "sinks": kept, "groups": groups})
         return
-    for part in ("sinks", "rejects", "groups", "skipped", "late"):
+    for part in ("sinks", "rejects", "groups", "skipped", "pending", "late"):
         shutil.rmtree(checkpoint.directory / part, ignore_errors=True)
     (checkpoint.directory / "manifest.json").unlink(missing_ok=True)
 

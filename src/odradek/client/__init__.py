@@ -13,6 +13,7 @@ once.
     fetching      one partition from an offset to an offset, one fetch ahead
     aborted       which batches belong to transactions that were aborted
     producing     batches to their leaders, in order, each once
+    transactions  the same in transactions
 
-There is no group membership, no transaction and no asyncio: use confluent-kafka for those.
+There is no group membership and no asyncio: use confluent-kafka for those.
 """

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from odradek.client.connection import Connection, ConnectionLost
 from odradek.client.deadline import Deadline
@@ -56,6 +57,8 @@ from odradek.wire.messages.offset_fetch import (
 EARLIEST = -2  # as timestamps of ListOffsets
 LATEST = -1
 NO_OFFSET = -1
+GROUP, TRANSACTION = 0, 1  # as kinds of FindCoordinator
+COORDINATED = {GROUP: "group", TRANSACTION: "transactional id"}
 
 MAX_IDLE_CLUSTERS = 4
 NOBODY_REACHED = ". Check kafka.bootstrap.servers, and that the brokers are running"
@@ -129,13 +132,15 @@ class Cluster:
                 connection.close()
                 del self._connections[address]
 
-    def deadline(self, purpose: str, timeout_s: float | None = None) -> Deadline:
+    def deadline(
+        self, purpose: str, timeout_s: float | None = None, *, backoff_s: float | None = None
+    ) -> Deadline:
         limit_s = timeout_s or self.settings.api_timeout_s
         first_limit_s = min(limit_s, self.settings.first_contact_timeout_s)
         return Deadline(
             purpose,
             lambda: limit_s if self.was_reached else first_limit_s,
-            self.settings.retry_backoff_s,
+            self.settings.retry_backoff_s if backoff_s is None else backoff_s,
             lambda: "" if self.was_reached else NOBODY_REACHED,
         )
 
@@ -199,6 +204,12 @@ class Cluster:
             for topic in found
             for partition in topic.partitions
         )
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """By name; zero where brokers are older than Kafka 2.8. `MissingTopic` names one that does not exist."""
+        names = sorted(set(topics))
+        found = self._describe(names, self.deadline(f"describe topics {', '.join(names)}")) if names else []
+        return {topic.name or "": topic.topic_id for topic in found}
 
     def _describe(
         self, names: list[str], deadline: Deadline | None, *, create: bool = False
@@ -357,12 +368,16 @@ class Cluster:
         return self._retrying(f"read the offsets of group {group}", ask, timeout_s)
 
     def _coordinator_of(self, group: str) -> Node:
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
+        return self.coordinator(GROUP, group)
+
+    def coordinator(self, kind: int, key: str) -> Node:
+        """The coordinator of a group or a transactional id, asked for once; a retry is the caller's."""
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         answer = self._ask_anyone(request, FindCoordinatorResponse)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
             code = ErrorCode(found.error_code)
-            raise KafkaError(code, f"coordinator of group {group}: {code.name}")
+            raise KafkaError(code, f"coordinator of {COORDINATED[kind]} {key}: {code.name}")
         return Node(found.node_id, found.host, found.port)
 
     def new_producer_id(self) -> ProducerId:

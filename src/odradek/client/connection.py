@@ -5,7 +5,8 @@ user only while nothing is under way (`is_idle`): an unread response would be ta
 `ConnectionLost`; the connection is then closed for good.
 
 Versions come from ApiVersions v0, which every broker supports, and the highest common one is used, up
-to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know.
+to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know, or belong to the
+newer protocol of transactions (KIP-890), which `transactions` does not speak.
 """
 
 import socket
@@ -21,8 +22,25 @@ from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.wire.messages.index import SCHEMAS
 
-PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 8, 9  # by API key: a short command imports none of them
-HIGHEST_VERSIONS = {FETCH: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9, PRODUCE: 12}
+# By API key: a short command imports none of them.
+PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN = (
+    0,
+    1,
+    8,
+    9,
+    22,
+    24,
+    26,
+)
+HIGHEST_VERSIONS = {
+    FETCH: 12,
+    OFFSET_COMMIT: 9,
+    OFFSET_FETCH: 9,
+    PRODUCE: 11,
+    INIT_PRODUCER_ID: 4,
+    ADD_PARTITIONS_TO_TXN: 3,
+    END_TXN: 4,
+}
 MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it

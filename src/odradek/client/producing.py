@@ -20,8 +20,9 @@ from odradek.client.connection import Connection, ConnectionLost
 from odradek.client.settings import ProduceSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.batch import MAGIC, BatchHeader, Buffer
-from odradek.records.record import NO_LEADER_EPOCH, pack_batch
+from odradek.records.batch import MAGIC, TRANSACTIONAL, BatchHeader, Buffer
+from odradek.records.compression import Codec
+from odradek.records.record import NO_LEADER_EPOCH, pack_batch, pack_compressed
 from odradek.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -43,13 +44,14 @@ ADVICE = {
 
 
 class EncodedRecords(NamedTuple):
-    """Records for one partition, encoded with deltas that start at 0."""
+    """Records for one partition, encoded with deltas that start at 0. `codec`: they are compressed with it already."""
 
     partition: TopicPartition
     records: Buffer
     row_count: int
     base_timestamp: int
     max_timestamp: int
+    codec: Codec | None = None
 
 
 class _Outgoing(NamedTuple):
@@ -60,15 +62,22 @@ class _Outgoing(NamedTuple):
 class _Lane:
     """The requests of one round to one leader. If it fails, the fate of those in flight is not known."""
 
-    def __init__(self, connection: Connection, requests: list[list[_Outgoing]], timeout_ms: int) -> None:
-        self._connection, self._timeout_ms = connection, timeout_ms
+    def __init__(
+        self,
+        connection: Connection,
+        requests: list[list[_Outgoing]],
+        timeout_ms: int,
+        transactional_id: str | None,
+    ) -> None:
+        self._connection, self._timeout_ms, self._transactional_id = connection, timeout_ms, transactional_id
         self._waiting, self._sent = deque(requests), deque[list[_Outgoing]]()
 
     def send(self) -> None:
         while self._waiting and len(self._sent) < MAX_IN_FLIGHT:
             batches = self._waiting.popleft()
             self._sent.append(batches)
-            self._connection.send(_request(batches, self._timeout_ms), ProduceResponse)
+            request = _request(batches, self._timeout_ms, self._transactional_id)
+            self._connection.send(request, ProduceResponse)
 
     def answers(self) -> Iterator[tuple[_Outgoing, ErrorCode]]:
         while self._sent:
@@ -88,13 +97,27 @@ class ProducerState:
     next_sequences: dict[TopicPartition, int] = field(default_factory=dict)
 
 
+class TransactionalState(NamedTuple):
+    """A producer's own id and sequences, which are nobody else's: never those that a cluster keeps."""
+
+    transactional_id: str
+    state: ProducerState
+
+
+def _kept_state(cluster: Cluster) -> ProducerState:
+    state, cluster.kept_producer = cluster.kept_producer, None  # kept again once all went well
+    return state if isinstance(state, ProducerState) else ProducerState(cluster.new_producer_id())
+
+
 class Producer:
     """To be used by one thread, and closed: only then is everything that was sent also written."""
 
-    def __init__(self, cluster: Cluster, settings: ProduceSettings) -> None:
-        self._cluster, self._settings = cluster, settings
-        state, cluster.kept_producer = cluster.kept_producer, None  # kept again once all went well
-        self._state = state if isinstance(state, ProducerState) else ProducerState(cluster.new_producer_id())
+    def __init__(
+        self, cluster: Cluster, settings: ProduceSettings, transaction: "TransactionalState | None" = None
+    ) -> None:
+        """`transaction`: the batches belong to transactions; such a producer is flushed, never closed."""
+        self._cluster, self._settings, self._transaction = cluster, settings, transaction
+        self._state = _kept_state(cluster) if transaction is None else transaction.state
         self._unanswered: list[_Outgoing] = []
         self._lanes: list[_Lane] = []
         self._problem: Exception | None = None
@@ -120,6 +143,7 @@ class Producer:
             self._start_round()
 
     def close(self) -> None:
+        assert self._transaction is None
         self.flush()
         self._cluster.kept_producer = self._state
 
@@ -127,13 +151,14 @@ class Producer:
         state, partition = self._state, encoded.partition
         sequence = state.next_sequences.get(partition, 0)
         state.next_sequences[partition] = (sequence + encoded.row_count) & SEQUENCE_MASK
+        codec = self._settings.codec if encoded.codec is None else encoded.codec
         header = BatchHeader(
             base_offset=0,
             length=0,
             leader_epoch=NO_LEADER_EPOCH,
             magic=MAGIC,
             crc=0,
-            attributes=int(self._settings.codec),
+            attributes=int(codec) | (TRANSACTIONAL if self._transaction is not None else 0),
             last_offset_delta=encoded.row_count - 1,
             base_timestamp=encoded.base_timestamp,
             max_timestamp=encoded.max_timestamp,
@@ -142,7 +167,10 @@ class Producer:
             base_sequence=sequence,
             record_count=encoded.row_count,
         )
-        batch = pack_batch(header, encoded.records, level=self._settings.compression_level)
+        if encoded.codec is None:
+            batch = pack_batch(header, encoded.records, level=self._settings.compression_level)
+        else:
+            batch = pack_compressed(header, encoded.records)
         return _Outgoing(partition, batch)
 
     def _start_round(self) -> None:
@@ -150,7 +178,9 @@ class Producer:
         self._lanes, self._problem = [], None
         for node, requests in self._requests_by_leader().items():
             try:
-                lane = _Lane(self._cluster.connection(node), requests, self._settings.request_timeout_ms)
+                timeout_ms, transaction = self._settings.request_timeout_ms, self._transaction
+                transactional_id = None if transaction is None else transaction.transactional_id
+                lane = _Lane(self._cluster.connection(node), requests, timeout_ms, transactional_id)
                 lane.send()
                 self._lanes.append(lane)
             except ConnectionLost as error:
@@ -206,12 +236,17 @@ class Producer:
         raise error
 
 
-def _request(batches: list[_Outgoing], timeout_ms: int) -> ProduceRequest:
+def _request(batches: list[_Outgoing], timeout_ms: int, transactional_id: str | None) -> ProduceRequest:
     topics: dict[str, TopicProduceData] = {}
     for partition, batch in batches:
         topic = topics.setdefault(partition.topic, TopicProduceData(name=partition.topic))
         topic.partition_data.append(PartitionProduceData(partition.partition, memoryview(batch)))
-    return ProduceRequest(acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=ACKS_ALL,
+        timeout_ms=timeout_ms,
+        topic_data=list(topics.values()),
+    )
 
 
 def _codes(answer: ProduceResponse) -> dict[TopicPartition, ErrorCode]:

@@ -40,6 +40,7 @@ MAPPED = {
     "compression.lz4.level",
     "compression.zstd.level",
     "delivery.timeout.ms",
+    "transaction.timeout.ms",
     "sasl.mechanism",
     "sasl.jaas.config",
     "sasl.oauthbearer.token.endpoint.url",
@@ -91,7 +92,7 @@ REFUSED = {
     "key.serializer": "keys are written as bytes; encode them with DataFrame operations",
     "value.serializer": "values are written as bytes; encode them with DataFrame operations",
     "partitioner.class": "Java classes cannot run here; compute the column 'partition' instead",
-    "transactional.id": "the sink writes at least once, without transactions; leave it out",
+    "transactional.id": "to write exactly once use odradek.spark.write_exactly_once, which makes its own; leave it out",
     "sasl.client.callback.handler.class": "Java classes cannot run here",
     "sasl.login.callback.handler.class": "Java classes cannot run here",
     "sasl.kerberos.service.name": "Kerberos is not supported; use SCRAM or OAUTHBEARER",
@@ -258,6 +259,9 @@ def _produce_settings(reader: _Reader) -> ProduceSettings:
         compression_level=level,
         delivery_timeout_s=reader.seconds("delivery.timeout.ms", default.delivery_timeout_s),
         request_timeout_ms=reader.number("request.timeout.ms", default.request_timeout_ms),
+        transaction_timeout_ms=reader.number(
+            "transaction.timeout.ms", default.transaction_timeout_ms, lowest=1
+        ),
     )
 
 

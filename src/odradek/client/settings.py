@@ -57,3 +57,4 @@ class ProduceSettings:
     compression_level: int | None = None
     delivery_timeout_s: float = 120.0
     request_timeout_ms: int = 30_000
+    transaction_timeout_ms: int = 120_000  # only where rows are written exactly once

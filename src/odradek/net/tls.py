@@ -80,13 +80,17 @@ class TlsOutput(Output):
         return count
 
     def push(self) -> None:
-        """What the session has for the peer by itself."""
-        if self._session.has_output:
-            output = self._session.take_output()
-            if self._unsent:
-                self._keep(bytes(self._unsent) + output, len(output))
-            else:
-                self._push(output)
+        """Send what the session has for the peer by itself: handshakes and alerts. Raises TlsFailed if the peer makes
+        it say more and more, and does not read."""
+        if not self._session.has_output:
+            return
+        output = self._session.take_output()
+        if not self._unsent:
+            self._push(output)
+        elif len(self._unsent) < 2 * MAX_ENCRYPTED:
+            self._keep(bytes(self._unsent) + output, len(output))
+        else:
+            raise TlsFailed("it does not read the alerts that it causes")
 
     def _push(self, encrypted: bytes | memoryview, flags: int = 0) -> None:
         try:
@@ -110,7 +114,7 @@ class TlsTransport(StreamTransport):
     output: TlsOutput
 
     def __init__(self, pool: Pool, connected: Connected, converse: Converse, owner: StreamOwner) -> None:
-        """Raises TlsFailed where the name of the server cannot be one."""
+        """Raises TlsFailed if the name of the server is one that no certificate can have."""
         assert connected.security.tls is not None, "there is no context"
         self._is_server = bool(connected.listener)
         hostname = None if self._is_server else connected.address.rpartition(":")[0]
@@ -127,7 +131,7 @@ class TlsTransport(StreamTransport):
     # --- the handshake ---
 
     def _take_step(self) -> None:
-        """Of the handshake: the next bytes have arrived."""
+        """Take the next step of the handshake: bytes have arrived."""
         if self.receiving is CLOSED:
             return
         self.last_active = self._now()

@@ -72,14 +72,17 @@ class TlsSession:
 
     def read_into(self, buffer: memoryview) -> int:
         """All that is there and fits; 0 if there is nothing. Raises TlsFailed."""
-        filled, size, read = 0, len(buffer), self._tls.read
+        filled, size, session = 0, len(buffer), self._tls
         try:
             while filled < size:
-                count = read(size - filled, buffer[filled:] if filled else buffer)  # type: ignore[arg-type]
+                count = session.read(size - filled, buffer[filled:] if filled else buffer)  # type: ignore[arg-type]
                 if not count:
                     self.is_ended = True
                     break
                 filled += count
+                if not self._incoming.pending and not session.pending():
+                    self.is_drained = True  # without an exception, which costs more than all of this
+                    break
         except ssl.SSLWantReadError:
             self.is_drained = True
         except ssl.SSLError as error:

@@ -8,6 +8,7 @@
       rejects/STAGE/    Spark's checkpoint of the query that writes a stage's rejected rows to the dead letters
       groups/GROUP/     Spark's checkpoint of a query that several of these share; the manifest names its members
       skipped/          records set aside because a query failed on them
+      pending/          dead letters of such records, until the transaction of their batch has them
       late/             how many rows a query dropped because they came after the watermark
       spark.log         the log of Spark and Java
 
@@ -207,6 +208,30 @@ class Checkpoint:
     def _skip_file(self, kind: str, name: str) -> Path:
         return self.directory / "skipped" / f"{kind}.{name}.json"
 
+    # Their dead letters, where these are written in the transaction of the batch
+
+    def pending(self, kind: str, name: str, batch: int) -> list[dict[str, Any]]:
+        """Records that were set aside while this batch was tried."""
+        return [one["record"] for one in self._pending(kind, name) if one["batch"] == batch]
+
+    def add_pending(self, kind: str, name: str, batch: int, record: dict[str, Any]) -> None:
+        """Note a record durably; those of batches before are written, and forgotten."""
+        known = [one for one in self._pending(kind, name) if one["batch"] == batch]
+        place = ("source", "topic", "partition", "offset")
+        if not any(all(one["record"][part] == record[part] for part in place) for one in known):
+            known.append({"batch": batch, "record": record})
+        write_file(self._pending_file(kind, name), json.dumps(known, sort_keys=True))
+
+    def _pending(self, kind: str, name: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = json.loads(self._pending_file(kind, name).read_text())
+            return found
+        except FileNotFoundError:
+            return []
+
+    def _pending_file(self, kind: str, name: str) -> Path:
+        return self.directory / "pending" / f"{kind}.{name}.json"
+
     # Rows that came too late
 
     def late(self, kind: str, name: str) -> int:
@@ -250,6 +275,7 @@ class Checkpoint:
         shutil.rmtree(path)
         self._skip_file(kind, name).unlink(missing_ok=True)
         self._late_file(kind, name).unlink(missing_ok=True)
+        self._pending_file(kind, name).unlink(missing_ok=True)
         return True
 
 

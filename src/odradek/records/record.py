@@ -326,6 +326,11 @@ def _encode_keyed(offset_delta: int, key: bytes, value: bytes | None) -> bytes:
 def pack_batch(header: BatchHeader, records: Buffer, *, level: int | None = None) -> bytearray:
     """`header` in front of `records`, which are compressed as it says; its length and CRC are filled in."""
     payload = compress(header.attributes & CODEC_MASK, records, level) if records else b""
+    return pack_compressed(header, payload)
+
+
+def pack_compressed(header: BatchHeader, payload: Buffer) -> bytearray:
+    """Like `pack_batch`, for records that are compressed already."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
     length = len(batch) - LENGTH_END

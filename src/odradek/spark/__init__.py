@@ -5,7 +5,9 @@ this package before the first session makes them use this one, unless `PYSPARK_P
 
     session          a quiet session with defaults for one machine
     load_typed       a topic whose values are decoded to typed columns
-    write_updates    a stream in update mode
+    write_exactly_once  a stream, each row once for readers of committed data
+    write_once       the same for a batch
+    write_updates    a stream in update mode, at least once
     lag.LagListener  how far queries are behind, to the log and to Prometheus
 """
 
@@ -20,7 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-__all__ = ["SparkUnavailable", "load_typed", "session", "write_updates"]
+__all__ = [
+    "SparkUnavailable",
+    "load_typed",
+    "session",
+    "write_exactly_once",
+    "write_once",
+    "write_updates",
+]
 
 use_this_python()
 
@@ -34,6 +43,27 @@ def load_typed(reader: DataFrameReader | DataStreamReader, form: str, schema: st
     from odradek.spark.typed.settling import load
 
     return load(reader, form, schema)
+
+
+def write_exactly_once(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
+    """Write a stream in append or update mode, so that readers of committed data see each row once.
+
+    `options` are those of the sink. The query's `checkpointLocation` must be set, and stay the same.
+    """
+    from odradek.spark.exactly_once import write_stream
+
+    return write_stream(writer, options)
+
+
+def write_once(frame: DataFrame, options: Mapping[str, str], *, id: str) -> bool:
+    """Write a batch, unless one with this id was written before; returns whether this call wrote it.
+
+    All rows become visible together. `id` names the work, like "orders of 2026-11-18": it is the same if the program
+    runs again, and never used for anything else.
+    """
+    from odradek.spark.exactly_once import write_batch
+
+    return write_batch(frame, options, id).is_new
 
 
 def write_updates(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:

@@ -53,6 +53,11 @@ VALUE_FORMATS = ("raw", "json", "csv", "text", "avro")
 SCHEMA_FORMATS = ("json", "csv", "avro")  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
+EXACTLY_ONCE_ID = "exactlyOnceId"
+NOT_BY_FORMAT = (
+    "Spark does not tell a Python sink which batch it writes, so format('odradek') writes at least once; "
+    "use odradek.spark.write_exactly_once(writer, options) for a stream, or write_once(df, options, id=…) for a batch"
+)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 CLIENT_PREFIX = "kafka."
@@ -207,6 +212,8 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    if any(name.lower() == EXACTLY_ONCE_ID.lower() for name in given):
+        raise InvalidOption(EXACTLY_ONCE_ID, NOT_BY_FORMAT)
     reader = _Reader(given, SINK_OPTIONS)
     return SinkOptions(
         properties=_patient(reader, _properties(reader), None),

@@ -113,11 +113,20 @@ class Planner:
         """The ends of the partitions. If one is before what is already known, ask again."""
         wanted = dict.fromkeys(partitions, LATEST)
         for _ in range(self.options.fetch_offset_attempts - 1):
-            offsets = self._list(wanted)
+            offsets = self._ends(wanted, known or {})
             if all(offset >= (known or {}).get(key, 0) for key, offset in offsets.items()):
                 return offsets
             time.sleep(self.options.fetch_offset_interval_ms / 1000)
-        return self._list(wanted)
+        return self._ends(wanted, known or {})
+
+    def _ends(self, wanted: Offsets, known: Offsets) -> Offsets:
+        """A query that has read uncommitted records before may be ahead of the last stable offset: it waits there."""
+        offsets = self._list(wanted)
+        ahead = [key for key, offset in offsets.items() if offset < known.get(key, 0)]
+        if not ahead or not self._read_committed:
+            return offsets
+        ends = self.cluster.list_offsets(dict.fromkeys(ahead, LATEST))
+        return offsets | {key: known[key] for key in ahead if known[key] <= ends[key]}
 
     def _list(self, timestamps: Offsets) -> Offsets:
         if not timestamps:

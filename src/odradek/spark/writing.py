@@ -1,9 +1,7 @@
 """What a task of the sink does: the rows of one Spark partition to topics, at least once.
 
 A task that is retried, and a batch that is repeated after a crash, writes its rows again: idempotence
-covers retries within a task, not between two runs of a task. To write a batch exactly once, transactions
-would need to know which query, batch and partition a task writes for; that is
-`TaskIdentity`, and every commit message carries it.
+covers retries within a task, not between two runs of a task. `exactly_once` writes each row once.
 """
 
 import random
@@ -57,7 +55,7 @@ def task_identity() -> TaskIdentity:
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     task, rows = task_identity(), 0
     with _sink(options, is_known=options.reached_before or bool(task.batch_id)) as send:
-        for table in _rounds(batches):
+        for table in rounds_of(batches):
             send(table)
             rows += table.num_rows
     spare_what_stays()
@@ -107,7 +105,7 @@ class Sender:
         return self._partition_counts[topic]
 
 
-def _rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def rounds_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Arrow batches are small; more rows at a time make fuller record batches."""
     held: list[pa.RecordBatch] = []
     size = 0

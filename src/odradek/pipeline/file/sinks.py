@@ -17,6 +17,7 @@ from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
 TABLE_FORMATS = ("delta", "iceberg")
+DELIVERIES = ("exactly_once", "at_least_once")  # the first is the default
 VALUE_FORMATS = ("json", "csv", "raw")
 
 Settings = Mapping[str, str]
@@ -92,6 +93,7 @@ def read_declaration(table: Table, kafka: Settings) -> TopicDeclaration:
         replication_factor=table.number("replication_factor"),
         config=table.settings("config"),
         kafka={**kafka, **table.settings("kafka")},
+        exactly_once=table.choice("delivery", DELIVERIES[0], DELIVERIES) == "exactly_once",
     )
     if declaration.partitions is None and (declaration.config or declaration.replication_factor):
         table.complain("", "config and replication_factor are for a topic that is created: give partitions")

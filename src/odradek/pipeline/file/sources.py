@@ -17,6 +17,8 @@ from odradek.pipeline.file.tables import Table
 DURATION = re.compile(r"\d+\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d)")
 FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
 
+READ_COMMITTED = {"isolation.level": "read_committed"}
+
 Settings = Mapping[str, str]
 
 
@@ -63,7 +65,7 @@ def _topics(table: Table, kafka: Settings) -> TopicSource:
         max_rows_per_batch=table.number("max_rows_per_batch"),
         fail_on_data_loss=table.flag("fail_on_data_loss", True),
         headers=table.flag("headers"),
-        kafka={**kafka, **table.settings("kafka")},
+        kafka={**READ_COMMITTED, **kafka, **table.settings("kafka")},
     )
 
 

@@ -24,6 +24,8 @@ from odradek.pipeline.kinds.source import SourceKind
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options, topics_of
 from odradek.pipeline.rows.decoding import METADATA_COLUMNS, REJECTED, reason_column
 from odradek.pipeline.rows.transforms import REASON
+from odradek.spark.exactly_once import Part
+from odradek.spark.options import parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,6 +185,14 @@ def file_lines(letters: DataFrame) -> DataFrame:
         text.alias("text"),
         encoded.alias("headers"),
     )
+
+
+def letters_part(letters: DataFrame, pipeline: Pipeline) -> Part:
+    """Letters for a topic, as a part of a transaction."""
+    assert pipeline.dead_letters is not None and pipeline.dead_letters.topic is not None
+    topic = pipeline.dead_letters.topic
+    options = parse_sink_options(kafka_options(topic.kafka) | {"topic": topic.topic})
+    return Part(topic_records(letters, _message_bytes(pipeline, topic)), options)
 
 
 def write_letters(letters: DataFrame, pipeline: Pipeline, place: str) -> None:

@@ -5,7 +5,7 @@ two batches nothing is half written. Kinds that Spark writes itself (`spark_writ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from odradek.pipeline.rows.decoding import METADATA_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from odradek.spark.exactly_once import Part
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ class SinkKind(ABC):
         """The cluster that rows go to, if sinks of that cluster may share a query. Whatever else may be away or slow
         must not hold up topics, and has a query of its own."""
         return None
+
+    @property
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        """The client settings of the cluster whose ledger knows its batches; each is a transaction then, and `part` is
+        called instead of `write`. None: it has no ledger."""
+        return None
+
+    def part(self, frame: DataFrame) -> "Part":
+        """The batch as a part of a transaction."""
+        raise NotImplementedError
 
     def committed(self, batch: int) -> bool:
         """True if the sink knows that it has all rows of this batch of its query."""

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,12 +33,13 @@ RECORDS = pa.schema(
 def read_records(
     pipeline: Pipeline, kafka: Mapping[str, str], key: Key, starting: Offsets, ending: Offsets
 ) -> Iterator[tuple[TopicPartition, Record]]:
-    """All records between offsets; those that retention deletes meanwhile are left out."""
+    """All committed records between offsets; those that retention deletes meanwhile are left out."""
     with topics_of(pipeline, kafka, key), borrow_cluster(client_settings(kafka)) as cluster:
         for topic, ends in ending.items():
             for number, end in ends.items():
                 place = TopicPartition(topic, int(number))
-                start, settings = starting[topic][number], parse_properties(kafka).fetch
+                start = starting[topic][number]
+                settings = replace(parse_properties(kafka).fetch, read_committed=True)
                 reader = RangeReader(cluster, place, start, end, settings, READ_TIMEOUT_S)
                 for record in _read(reader):
                     yield place, record

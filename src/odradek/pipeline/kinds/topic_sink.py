@@ -6,6 +6,7 @@ back into it, in `write`: a stream cannot be sorted, but a batch can.
 """
 
 import json
+from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -18,6 +19,8 @@ from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options
 from odradek.pipeline.rows.plans import may_shuffle
 from odradek.pipeline.rows.transforms import plain
+from odradek.spark.exactly_once import Part
+from odradek.spark.options import parse_sink_options
 
 RECORD_OVERHEAD_BYTES = 200  # of a batch with one record, generously
 SINK_MARK = "odradek sink "
@@ -39,9 +42,20 @@ class TopicSinkKind(SinkKind):
 
     @property
     def guarantee(self) -> str:
+        if self.ledger_settings is not None:
+            return "exactly once, for readers of committed data"
         if self.sink.mode == "update":
             return "at least once; the newest row of a key is the last one"
         return super().guarantee
+
+    @property
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        declaration = self.target.declaration
+        return declaration.kafka if declaration.exactly_once else None
+
+    def part(self, frame: DataFrame) -> Part:
+        """A batch as a part of a transaction."""
+        return Part(_in_order(frame), parse_sink_options(self._options))
 
     @property
     def cluster(self) -> str:
@@ -53,9 +67,7 @@ class TopicSinkKind(SinkKind):
             self._message_bytes = view.max_message_bytes
 
     def write(self, batch: Batch, frame: DataFrame) -> int:
-        if all(name in frame.columns for name in PLACE):
-            frame = frame.repartition("key").sortWithinPartitions(*PLACE).drop(*PLACE)
-        frame.write.format("odradek").options(**self._options).mode("append").save()
+        _in_order(frame).write.format("odradek").options(**self._options).mode("append").save()
         return 0
 
     def readable(self, row: dict[str, object]) -> dict[str, object]:
@@ -116,6 +128,12 @@ class TopicSinkKind(SinkKind):
 
     def _refusal(self, problem: str) -> Column:
         return F.raise_error(F.lit(f"{SINK_MARK}'{self.sink.name}': {problem}")).cast("binary")
+
+
+def _in_order(frame: DataFrame) -> DataFrame:
+    if all(name in frame.columns for name in PLACE):
+        return frame.repartition("key").sortWithinPartitions(*PLACE).drop(*PLACE)
+    return frame
 
 
 def _key(target: TopicSink, frame: DataFrame, rows: DataFrame) -> Column:

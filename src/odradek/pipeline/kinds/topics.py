@@ -106,10 +106,11 @@ class Topics:
         return [name for name in self._cluster.topic_names() if pattern.fullmatch(name)]
 
     def offsets(self, names: Iterable[str], which: int) -> Offsets:
-        """`EARLIEST` or `LATEST` of every partition, as checkpoints keep offsets."""
+        """`EARLIEST` or `LATEST` of every partition, as readers of committed data see it and checkpoints keep it."""
         partitions = self._cluster.partitions_of(names)
         found: Offsets = {}
-        for partition, offset in self._cluster.list_offsets(dict.fromkeys(partitions, which)).items():
+        offsets = self._cluster.list_offsets(dict.fromkeys(partitions, which), read_committed=True)
+        for partition, offset in offsets.items():
             found.setdefault(partition.topic, {})[str(partition.partition)] = offset
         return found
 

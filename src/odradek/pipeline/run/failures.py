@@ -13,7 +13,13 @@ from enum import Enum
 
 from pyspark.errors import PythonException
 
+from odradek.client.cluster import MissingTopic
+from odradek.client.connection import ConnectionLost
+from odradek.client.deadline import TimedOut
+from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
+from odradek.spark.options import InvalidOption
+from odradek.spark.schema import InvalidColumn
 
 
 class Kind(Enum):
@@ -54,6 +60,12 @@ WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FA
 def classify(error: BaseException | str) -> Failure:
     """By the text of the exception, which has all causes in it, and by the classes of its causes."""
     text = str(error)
+    if isinstance(error, ExactlyOnceError) and not isinstance(error, TransactionLost):
+        return Failure(Kind.PERMANENT, text)
+    if isinstance(error, TimedOut | ConnectionLost):
+        return Failure(Kind.OUTAGE, text)
+    if isinstance(error, InvalidOption | InvalidColumn | MissingTopic):
+        return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
     if (found := OUTAGE.search(text)) is not None:

@@ -4,19 +4,20 @@ Most queries have one output. A shared one (`shared_query`) has several, and eac
 how many rows it wrote, and what it is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from odradek.pipeline.check.weaving import Weaver, graph
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline
 from odradek.pipeline.kinds.dead_letters import (
     decode_letters,
     knows_its_record,
+    letters_part,
     record_letters,
     records_of_rows,
     row_letters,
@@ -26,7 +27,10 @@ from odradek.pipeline.kinds.registry import sink_kind, source_kind
 from odradek.pipeline.kinds.sink import Batch, SinkKind
 from odradek.pipeline.rows.decoding import REJECTED
 from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.run.isolation import BadRecord
+from odradek.pipeline.run.letters import letter_of
 from odradek.pipeline.run.progress import OBSERVED
+from odradek.spark.exactly_once import Part
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class QueryId:
 
 def rejects_of(pipeline: Pipeline, stage: str) -> QueryId:
     return QueryId("decode" if stage in pipeline.sources else "transform", stage)
+
+
+def counts_of(rejected: Column) -> tuple[Column, Column]:
+    """What is observed of rows that a stage judges."""
+    return F.count(F.lit(1)).alias("rows"), F.count_if(rejected).alias("rejected")
 
 
 class Output:
@@ -79,14 +88,14 @@ class Output:
     def frame(self, weaver: Weaver, observed: Observation | str = OBSERVED) -> DataFrame:
         """The rows of the sink, or the rejected rows; counted."""
         woven = weaver.weave(self.stage, self.skipped())
-        rows = F.count(F.lit(1)).alias("rows")
         if self.sink is not None:
+            rows = F.count(F.lit(1)).alias("rows")
             return self.sink.plan(woven.rows[self.stage]).observe(observed, rows)
         if self.identity.kind == "decode":
             rejected, every = F.col(REJECTED), woven.decoded[self.stage]
         else:
             rejected, every = F.col(REASON).isNotNull(), woven.judged[self.stage]
-        return every.observe(observed, rows, F.count_if(rejected).alias("rejected")).where(rejected)
+        return every.observe(observed, *counts_of(rejected)).where(rejected)
 
     def explained(self, rows: DataFrame, weaver: Weaver) -> DataFrame:
         """Rejected rows of `frame` as they are passed to `write`: a source's need its schema to become letters."""
@@ -95,7 +104,49 @@ class Output:
         source = self.pipeline.sources[self.stage]
         return decode_letters(self.pipeline, source, rows, weaver.woven.schemas[self.stage])
 
-    # Writing
+    # Writing, exactly once
+
+    @property
+    def ledger_settings(self) -> Mapping[str, str] | None:
+        """The client settings of the cluster where its batches are transactions; None if they are not. Dead letters in
+        files are no part of one."""
+        if self.sink is not None:
+            return self.sink.ledger_settings
+        letters = self.pipeline.dead_letters
+        topic = None if letters is None else letters.topic
+        return topic.kafka if topic is not None and topic.exactly_once else None
+
+    @property
+    def _letters_join(self) -> bool:
+        """True if the dead letters of records that a query fails on go to the cluster of this output."""
+        letters = self.pipeline.dead_letters
+        if letters is None or letters.topic is None:
+            return False
+        return self.sink is None or self.sink.cluster == letters.topic.kafka[BOOTSTRAP]
+
+    @property
+    def letters_in_transaction(self) -> bool:
+        return self.ledger_settings is not None and self._letters_join
+
+    def parts(self, rows: DataFrame, held: list[DataFrame]) -> Iterator[Part]:
+        """What the rows of a batch add to its transaction. `held` are frames to release afterwards."""
+        if self.sink is not None:
+            yield self.sink.part(rows)
+        else:
+            rows.persist()
+            held.append(rows)
+            if not rows.isEmpty():
+                letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
+                yield letters_part(letters, self.pipeline)
+
+    def pending_parts(self, session: SparkSession, number: int) -> Iterator[Part]:
+        """The letters of records that were taken out of a batch because this output failed on them."""
+        if self._letters_join:
+            for record in self._checkpoint.pending(self.identity.kind, self.identity.name, number):
+                letter = letter_of(session, self.pipeline, self.identity.name, BadRecord(**record))
+                yield letters_part(letter, self.pipeline)
+
+    # Writing, at least once
 
     def write(self, rows: DataFrame, number: int) -> int:
         """Write a batch; returns how many of its rows the sink refused."""
@@ -106,6 +157,16 @@ class Output:
             rows.write.format("noop").mode("overwrite").save()  # state and watermark move on all the same
             return 0
         return self.sink.write(Batch(number, lambda: self._place(number), self._show), rows)
+
+    def write_few(self, rejected: DataFrame, weaver: Weaver, number: int) -> None:
+        """Write rejected rows of `frame`, computed once: first all of them are counted, which also completes what is
+        observed, and only if there are any, they are explained and written."""
+        rejected.persist()
+        try:
+            if rejected.count():
+                self.write(self.explained(rejected, weaver), number)
+        finally:
+            rejected.unpersist()
 
     def _write_rejected(self, rows: DataFrame, batch: int) -> None:
         """Rejected rows are few. They are cached while they are written, so that they are computed once."""

@@ -12,7 +12,7 @@ batch is being written; then we wait for the last one in Spark's commit log; the
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,15 @@ from odradek.pipeline.check.weaving import StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.kinds.sink import SinkKind
+from odradek.pipeline.kinds.topics import kafka_options
 from odradek.pipeline.run.held_batch import HeldReader
 from odradek.pipeline.run.isolation import Ranges
 from odradek.pipeline.run.outputs import Output, QueryId
 from odradek.pipeline.run.progress import BatchProgress, batch_progress
 from odradek.pipeline.session import new_session
+from odradek.spark.exactly_once import OnceSink, Part, order_of
+from odradek.spark.options import parse_sink_options
+from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +93,7 @@ class Query:
         self.directory = self.checkpoint.query(identity.kind, identity.name)
         self._query: StreamingQuery | None = None
         self._gate: Gate | None = None
+        self._once_sink: OnceSink | None = None
         self._last_batch_seen = -1
         self.refused: dict[int, int] = {}  # rows that the sink refused, by batch
 
@@ -191,8 +196,43 @@ class Query:
         query = self.checkpoint.query_id(identity.kind, identity.name)[:8]
         return f"{identity.kind}.{identity.name}/{query}-{batch:09d}"
 
+    @property
+    def is_once(self) -> bool:
+        """True if a batch is one transaction: one output that wants it is enough, because they share their fate."""
+        return self._ledger_settings is not None
+
+    @property
+    def _ledger_settings(self) -> Mapping[str, str] | None:
+        found = (output.ledger_settings for output in self.outputs)
+        return next((settings for settings in found if settings is not None), None)
+
+    @property
+    def letters_in_transaction(self) -> bool:
+        return any(output.letters_in_transaction for output in self.outputs)
+
+    def _write_once(self, rows: DataFrame, number: int) -> None:
+        checkpoint, held = QueryCheckpoint.of(rows), list[DataFrame]()
+        settings = self._ledger_settings
+        assert settings is not None
+        if self._once_sink is None or self._once_sink.sink != checkpoint.query_id:
+            properties = parse_sink_options(kafka_options(settings)).properties
+            self._once_sink = OnceSink(properties, checkpoint.query_id, f"{self.pipeline.name}.{self.label}")
+        try:
+            parts = self._parts(rows, number, held)
+            order = order_of(checkpoint, number)
+            self._once_sink.write(order, parts, checkpoint, was_reached=number > 0)
+        finally:
+            for frame in held:
+                frame.unpersist()
+
+    def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
+        yield from self.outputs[0].parts(rows, held)
+        yield from self.outputs[0].pending_parts(rows.sparkSession, number)
+
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        if refused := self.outputs[0].write(rows, number):
+        if self.is_once:
+            self._write_once(rows, number)
+        elif refused := self.outputs[0].write(rows, number):
             self.refused[number] = refused
 
     @property

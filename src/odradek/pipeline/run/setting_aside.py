@@ -5,20 +5,20 @@ writes the rows which the transform rejects. Each of them has to skip it. A sink
 query of rejected rows shares one with the sinks.
 """
 
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from odradek.pipeline.check.weaving import BatchReader
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
-from odradek.pipeline.kinds.dead_letters import record_letters, write_letters
+from odradek.pipeline.kinds.dead_letters import write_letters
 from odradek.pipeline.kinds.topic_sink import SINK_MARK
 from odradek.pipeline.run.failures import Kind, classify
 from odradek.pipeline.run.isolation import BadRecord, batch_in_flight, isolate
+from odradek.pipeline.run.letters import letter_of, stage_of
 from odradek.pipeline.run.outputs import QueryId
 from odradek.pipeline.run.queries import Query
 
@@ -51,11 +51,16 @@ def failure_of(frame: DataFrame) -> str | None:
 
 
 def set_aside(spark: "SparkSession", query: Query, identity: QueryId, found: list[BadRecord]) -> None:
-    """Each record is skipped only after its dead letter is written: a crash may repeat one, and loses none."""
+    """Each record is skipped only after its dead letter is written, where a crash may repeat one and loses none; or is
+    noted, to be written in the transaction of the batch."""
     checkpoint = query.checkpoint
+    progress = checkpoint.progress(query.identity.kind, query.identity.name)
     for record in found:
         if not has_letter(checkpoint, identity, record):
-            _write_letter(spark, query.pipeline, identity, record)
+            if query.letters_in_transaction and progress is not None:
+                checkpoint.add_pending(identity.kind, identity.name, progress.batch, asdict(record))
+            else:
+                _write_letter(spark, query.pipeline, identity, record)
         where = (record.source, record.topic, record.partition, record.offset)
         checkpoint.skip(identity.kind, identity.name, *where)
 
@@ -76,12 +81,5 @@ def has_letter(checkpoint: Checkpoint, identity: QueryId, record: BadRecord) -> 
 
 
 def _write_letter(spark: "SparkSession", pipeline: Pipeline, identity: QueryId, record: BadRecord) -> None:
-    partition = {record.topic: {str(record.partition): record.offset}}
-    end = {record.topic: {str(record.partition): record.offset + 1}}
-    source = pipeline.sources[record.source]
-    reader = BatchReader(spark.newSession(), pipeline, {source.name: partition}, {source.name: end})
-    stage = "sink" if SINK_MARK in record.reason else "transform"
-    reason = record.reason.replace(SINK_MARK, "sink ")
-    letters = record_letters(reader.records(source), pipeline, stage, identity.name, F.lit(reason))
-    place = f"{stage}.{identity.name}/{record.topic}-{record.partition}-{record.offset}"
-    write_letters(letters, pipeline, place)
+    place = f"{stage_of(record)}.{identity.name}/{record.topic}-{record.partition}-{record.offset}"
+    write_letters(letter_of(spark, pipeline, identity.name, record), pipeline, place)

@@ -4,15 +4,22 @@ The checkpoint knows best. If it is not on this machine, because the pipeline ru
 gone, the groups show the progress: every query commits the offsets of its finished batches to one.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from odradek.client.cluster import borrow_cluster
+from odradek.client.connection import ConnectionLost
+from odradek.client.deadline import TimedOut
+from odradek.errors import KafkaError
+from odradek.ledger.record import Entry, UnreadableRecord
+from odradek.ledger.topic import Ledger
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.kinds.registry import source_kinds
-from odradek.pipeline.kinds.topics import BrokersAway, Offsets, group_of, topics_of
+from odradek.pipeline.kinds.registry import sink_kinds, source_kinds
+from odradek.pipeline.kinds.topics import BrokersAway, Offsets, client_settings, group_of, topics_of
 from odradek.pipeline.run.progress import waiting_in
 
 
@@ -29,6 +36,7 @@ class QueryStatus:
     skipped: int = 0
     late_at_least: int = 0
     shares_with: list[str] = field(default_factory=list)  # other sinks and rejects of its query
+    ledger: dict[str, Any] | None = None  # the last batch that was written exactly once, as the ledger has it
 
     @property
     def label(self) -> str:
@@ -64,6 +72,7 @@ def status(pipeline: Pipeline) -> Status:
     found = Status(pipeline.name, "", process, str(checkpoint.directory), (manifest or {}).get("version"))
     found.queries = _queries(pipeline, checkpoint)
     cluster = _ask_cluster(pipeline, found)
+    _read_ledgers(pipeline, checkpoint, found)
     for query in found.queries:
         _read_checkpoint(checkpoint, query, cluster)
         _read_group(query, cluster)
@@ -126,6 +135,33 @@ def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
     except Exception as error:  # a deleted topic
         found.warning = f"lag is not known: {error}"
     return cluster
+
+
+def _read_ledgers(pipeline: Pipeline, checkpoint: Checkpoint, found: Status) -> None:
+    """By the id that Spark has given a query, which the checkpoint knows."""
+    try:
+        entries: dict[str, Entry] = {}
+        for kafka in _clusters_with_ledger(pipeline):
+            with borrow_cluster(client_settings(kafka)) as cluster:
+                entries |= Ledger(cluster).entries()
+    except (TimedOut, ConnectionLost, KafkaError, UnreadableRecord) as error:
+        found.warning = found.warning or f"the ledger cannot be read: {error}"
+        return
+    for query in found.queries:
+        group = checkpoint.group_of(query.kind, query.name)
+        kind, name = (query.kind, query.name) if group is None else ("group", group.name)
+        try:
+            entry = entries.get(checkpoint.query_id(kind, name))
+        except OSError:  # it has not begun
+            continue
+        query.ledger = None if entry is None else asdict(entry)
+
+
+def _clusters_with_ledger(pipeline: Pipeline) -> list[Mapping[str, str]]:
+    found = [kind.ledger_settings for kind in sink_kinds(pipeline).values()]
+    if pipeline.dead_letters is not None and (topic := pipeline.dead_letters.topic) is not None:
+        found.append(topic.kafka if topic.exactly_once else None)
+    return list({one[BOOTSTRAP]: one for one in found if one is not None}.values())
 
 
 def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Cluster) -> None:

@@ -1,0 +1,120 @@
+"""`odradek ledger`: what was written exactly once, by which sink, up to which batch.
+
+The ledger is a topic of the cluster (docs/decisions/0008), so this also shows pipelines and programs that run
+elsewhere.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from odradek.admin.access import Access
+from odradek.admin.requests import client_settings
+from odradek.cli.access import on_cluster
+from odradek.cli.arguments import JsonOutput
+from odradek.cli.danger import Yes, confirm
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, Group, Option
+from odradek.cli.output import print_columns, print_json, print_line
+from odradek.client.cluster import Cluster, MissingTopic
+from odradek.client.connection import ConnectionLost
+from odradek.client.deadline import TimedOut
+from odradek.client.properties import InvalidProperty
+from odradek.errors import KafkaError
+from odradek.ledger.record import Entry, UnreadableRecord
+from odradek.ledger.topic import Ledger
+
+app = Group(help="Show what Spark has written exactly once, and correct it.")
+
+HEADER = ("SINK", "NAME", "BATCH", "ROWS", "MS", "WRITTEN", "TOPICS")
+SinkArgument = Annotated[str, Argument(metavar="SINK")]
+
+
+@contextmanager
+def ledger_of(access: Access) -> Iterator[Ledger]:
+    try:
+        addresses = access.servers()
+        cluster = Cluster(replace(client_settings(access, addresses[0]), bootstrap=tuple(addresses)))
+        try:
+            yield Ledger(cluster)
+        finally:
+            cluster.close()
+    except (
+        ConnectionLost,
+        TimedOut,
+        KafkaError,
+        MissingTopic,
+        InvalidProperty,
+        UnreadableRecord,
+        OSError,
+    ) as error:
+        raise CommandError(str(error)) from None
+
+
+@app.command("list")
+@on_cluster
+def list_(cluster: Access, as_json: JsonOutput = False) -> None:
+    """List the sinks that write exactly once, with the last batch of each."""
+    with ledger_of(cluster) as ledger:
+        found = ledger.entries()
+    if as_json:
+        print_json([as_facts(sink, entry) for sink, entry in sorted(found.items())])
+        return
+    rows = [_row(sink, entry) for sink, entry in sorted(found.items())]
+    print_columns(HEADER, rows)
+
+
+@app.command()
+@on_cluster
+def show(cluster: Access, sink: SinkArgument, as_json: JsonOutput = False) -> None:
+    """Show the last batch of a sink, with what it took."""
+    with ledger_of(cluster) as ledger:
+        entry = ledger.entries().get(sink)
+    if entry is None:
+        raise CommandError(f"the ledger has no sink {sink}; 'odradek ledger list' shows those it has")
+    if as_json:
+        print_json(as_facts(sink, entry))
+        return
+    for name, value in as_facts(sink, entry).items():
+        text = ", ".join(f"{one} {ms} ms" for one, ms in value.items()) if name == "phases" else value
+        print_line(f"{name}: {', '.join(text) if isinstance(text, list) else text}")
+
+
+@app.command()
+@on_cluster
+def reset(
+    cluster: Access,
+    sink: SinkArgument,
+    to: Annotated[
+        int | None,
+        Option("--to", metavar="BATCH", min=-1, help="The last batch that counts as written."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Say which batch of a sink was written last. Without --to, forget the sink.
+
+    The process that writes for the sink is fenced. A batch that counts as written and was not is lost; one that was
+    written and does not count is written a second time.
+    """
+    question = (
+        f"Forget what {sink} has written?" if to is None else f"Let batch {to} of {sink} count as written?"
+    )
+    confirm(question, yes)
+    with ledger_of(cluster) as ledger:
+        ledger.reset(sink, to)
+    print_line(
+        f"The ledger has forgotten {sink}."
+        if to is None
+        else f"{sink} continues after batch {to}, with its next run."
+    )
+
+
+def as_facts(sink: str, entry: Entry) -> dict[str, Any]:
+    return {"sink": sink, **asdict(entry), "topics": list(entry.topics)}
+
+
+def _row(sink: str, entry: Entry) -> tuple[object, ...]:
+    written = datetime.fromtimestamp(entry.written_at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return sink, entry.name, entry.batch, entry.rows, entry.milliseconds, written, ", ".join(entry.topics)

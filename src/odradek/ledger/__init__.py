@@ -1,0 +1,12 @@
+"""Numbered batches to topics, each of them exactly once.
+
+A sink writes batch N in one transaction together with a record in the ledger, a compacted topic that says which batch
+of a sink was written last. Whoever runs batch N again asks the ledger. docs/decisions/0008 has the crash points.
+
+    record      a record of the ledger: what it says, and its bytes
+    protocol    pure: what to do next with a batch, by what the ledger and the cluster said
+    topic       the ledger as a topic: created, read, listed, reset
+    writer      carries out the protocol's steps on a cluster
+
+Nothing here knows Spark: whoever has numbered batches can use it.
+"""

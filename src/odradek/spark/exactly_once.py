@@ -1,0 +1,121 @@
+"""Streams and batches to topics, every row once for readers of committed data.
+
+The driver is the only writer: tasks encode (`blobs`), and the driver sends what they encoded in one transaction,
+together with a record in the ledger (`odradek.ledger`). docs/decisions/0008 says what happens at every crash. A batch
+that turns out to be written already was computed all the same: Spark's state and watermark move on.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.client.cluster import Cluster
+from odradek.client.properties import Properties
+from odradek.ledger.protocol import Adoption, Order
+from odradek.ledger.writer import Writer, Written
+from odradek.spark.blobs import FIRST_INLINE_BYTES, INLINE_BYTES, BatchRows, EncodedFrame
+from odradek.spark.options import InvalidOption, SinkOptions, parse_sink_options
+from odradek.spark.query_checkpoint import QueryCheckpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+ONCE = "once/"  # before the id of a batch that is no stream's
+ONLY_BATCH = "the only batch"
+FEWEST_TASKS = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows with the columns of the sink, and where they go. All parts of a batch go to one cluster."""
+
+    frame: "DataFrame"
+    options: SinkOptions
+
+
+class OnceSink:
+    """One sink on one cluster: the writer of its batches, as long as this process lives."""
+
+    def __init__(self, properties: Properties, sink: str, name: str = "") -> None:
+        self.sink, self._cluster = sink, Cluster(properties.client)
+        produce = properties.produce
+        self._writer = Writer(self._cluster, sink, produce, produce.transaction_timeout_ms, name)
+        self._counts: dict[str, int] = {}
+        self._inline_bytes = FIRST_INLINE_BYTES
+
+    def write(
+        self,
+        order: Order,
+        parts: Iterable[Part],
+        checkpoint: QueryCheckpoint | None,
+        *,
+        was_reached: bool,
+    ) -> Written:
+        """Compute everything, each part before the next is asked for; then send it in one transaction."""
+        self._cluster.was_reached |= was_reached
+        began_s = time.monotonic()
+        frames = []
+        try:
+            for part in parts:
+                frames.append(self._encoded(part))
+                frames[-1].compute()
+            self._inline_bytes = INLINE_BYTES // max(FEWEST_TASKS, sum(frame.tasks for frame in frames))
+            spent = {"compute": int((time.monotonic() - began_s) * 1000)}
+            adopt = _nothing_to_note if checkpoint is None else checkpoint.adopt
+            return self._writer.write(order, BatchRows(frames), adopt, spent)
+        finally:
+            for frame in frames:
+                frame.release()
+
+    def _encoded(self, part: Part) -> EncodedFrame:
+        topic = part.options.topic
+        if topic is not None:
+            self._counts[topic] = len(self._cluster.partitions_of([topic], create=True))
+        return EncodedFrame(part.frame, part.options, self._counts, self._inline_bytes)
+
+
+def _nothing_to_note(_: Adoption) -> None:
+    """A batch that is no stream's has no checkpoint: its id is all there is."""
+
+
+class StreamSink:
+    """What `foreachBatch` calls, for one query."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = parse_sink_options(options)
+        self._sinks: dict[str, OnceSink] = {}
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        checkpoint = QueryCheckpoint.of(batch)
+        sink = self._sinks.get(checkpoint.query_id)
+        if sink is None:
+            properties = self._options.properties
+            sink = self._sinks[checkpoint.query_id] = OnceSink(
+                properties, checkpoint.query_id, checkpoint.name
+            )
+        order = order_of(checkpoint, number)
+        sink.write(order, [Part(batch, self._options)], checkpoint, was_reached=number > 0)
+
+
+def order_of(checkpoint: QueryCheckpoint, number: int) -> Order:
+    return Order(checkpoint.query_id, number, checkpoint.fingerprint(number), checkpoint.adoption())
+
+
+def write_stream(writer: "DataStreamWriter", options: Mapping[str, str]) -> "DataStreamWriter":
+    if ".connect." in type(writer).__module__:
+        raise InvalidOption(
+            "exactly once",
+            "Spark Connect does not tell a batch which query it belongs to; use a session in the driver",
+        )
+    return writer.foreachBatch(StreamSink(options))
+
+
+def write_batch(frame: "DataFrame", options: Mapping[str, str], sink: str) -> Written:
+    if ".connect." in type(frame).__module__:
+        raise InvalidOption("exactly once", "Spark Connect is not supported; use a session in the driver")
+    parsed = parse_sink_options(options)
+    order = Order(ONCE + sink, 0, ONLY_BATCH)
+    written = OnceSink(parsed.properties, order.sink, sink)
+    return written.write(order, [Part(frame, parsed)], None, was_reached=False)

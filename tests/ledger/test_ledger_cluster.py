@@ -1,0 +1,71 @@
+"""The same protocol on a cluster of three real brokers, of which one is killed at each step of a batch."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.client.cluster import Cluster as Client
+from odradek.client.settings import ClientSettings, ProduceSettings
+from odradek.ledger import protocol as steps
+from odradek.ledger.protocol import Adoption, Order
+from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
+from odradek.ledger.writer import CARRIED_OUT, Writer
+from odradek.testing import Cluster, Node, cluster
+from tests.ledger import program
+from tests.ledger.test_ledger_broker import Tagged, every_row, rows_of
+
+SINK = "survivor"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with cluster(3) as three:
+        three.create_topic(program.TOPIC, partitions=2)
+        yield three
+
+
+def client_of(three: Cluster) -> Client:
+    addresses = tuple(
+        (one.partition(":")[0], int(one.partition(":")[2])) for one in three.bootstrap.split(",")
+    )
+    return Client(ClientSettings(addresses, request_timeout_s=5))
+
+
+def coordinator(three: Cluster) -> Node:
+    return three.transaction_coordinator(TRANSACTIONAL_ID + SINK)
+
+
+def leader_of_rows(three: Cluster) -> Node:
+    return three.leader(program.TOPIC, 0)
+
+
+def leader_of_the_ledger(three: Cluster) -> Node:
+    partition = Ledger(client_of(three)).partition_of(SINK)
+    return three.leader(partition.topic, partition.partition)
+
+
+def test_a_broker_is_killed_before_each_step(three, monkeypatch):
+    writer, adopted = Writer(client_of(three), SINK, ProduceSettings()), list[Adoption]()
+    writer.write(Order(SINK, 0, "f0"), Tagged(SINK, 0), adopted.append)
+    batch = 1
+    for step in (steps.Send, steps.Record, steps.Commit):
+        for find in (coordinator, leader_of_rows, leader_of_the_ledger):
+            killed: list[Node] = []
+
+            def carry_out(self, one, carried_out=CARRIED_OUT[step], find=find, killed=killed):
+                if not killed:
+                    killed.append(find(three))
+                    killed[0].crash()
+                return carried_out(self, one)
+
+            with monkeypatch.context() as patch:
+                patch.setitem(CARRIED_OUT, step, carry_out)
+                order = Order(SINK, batch, f"f{batch}", adopted[0])
+                assert writer.write(order, Tagged(SINK, batch), adopted.append).is_new
+            killed[0].start()
+            three.wait_until_in_sync()
+            batch += 1
+    assert sorted(rows_of(three, SINK)) == sorted(every_row(batch))
+    restarted = Writer(client_of(three), SINK, ProduceSettings())
+    order = Order(SINK, batch - 1, f"f{batch - 1}", adopted[0])
+    assert not restarted.write(order, Tagged(SINK, batch - 1), adopted.append).is_new

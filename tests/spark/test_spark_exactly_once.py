@@ -1,0 +1,193 @@
+"""`write_exactly_once` and `write_once` on real Spark and a real broker.
+
+What happens at each request is tested without Spark (tests/ledger); here is what only Spark can show: its query id and
+offsets, plans that are not deterministic, state, blocks that are lost, and batches that run again.
+"""
+
+import itertools
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from odradek.client.cluster import Cluster
+from odradek.client.settings import ClientSettings
+from odradek.ledger.protocol import LedgerLost, OlderCheckpoint
+from odradek.ledger.topic import NAME, Ledger
+from odradek.ledger.writer import RowsChanged
+from odradek.spark import blobs, exactly_once, write_exactly_once, write_once
+from odradek.spark.failures import sentence_of
+from odradek.spark.options import InvalidOption
+from tests.spark.committed import committed_records, committed_values, forget_last_commit
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def options(broker, topics):
+    return {"kafka.bootstrap.servers": broker.bootstrap, "topic": topics.create(partitions=2)}
+
+
+def ledger(broker) -> Ledger:
+    host, _, port = broker.bootstrap.partition(":")
+    return Ledger(Cluster(ClientSettings(bootstrap=((host, int(port)),))))
+
+
+def values(broker, options) -> list[str]:
+    return committed_values(broker.bootstrap, options["topic"])
+
+
+def run(frame, options, checkpoint: Path, mode: str = "append") -> None:
+    writer = write_exactly_once(frame.writeStream.outputMode(mode), options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def test_a_batch_that_runs_again_writes_nothing_and_the_next_one_does(
+    broker, topics, streaming, options, tmp_path
+):
+    source = topics.create(partitions=3)
+    frame = streaming(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    checkpoint = tmp_path / "checkpoint"
+    topics.fill(source, [b"%02d" % number for number in range(10)], partition=lambda index: index % 3)
+    run(frame.selectExpr("key", "value"), options, checkpoint)
+    last = forget_last_commit(checkpoint)
+    wanted = [f"{number:02d}" for number in range(10)]
+    assert values(broker, options) == wanted
+    topics.fill(source, [b"10", b"11"])
+    run(frame.selectExpr("key", "concat(value, cast(rand() as string)) value"), options, checkpoint)
+    found = values(broker, options)
+    assert [value[:2] for value in found] == [*wanted, "10", "11"]
+    assert found[:10] == wanted  # rows of the batch that ran again are those of its first run
+    (entry,) = [one for one in ledger(broker).entries().values() if one.topics == (options["topic"],)]
+    assert entry.batch == last + 1 and entry.rows == 2
+    assert entry.phases.keys() == {"compute", "send"}
+
+
+def test_order_of_a_key_headers_and_times_are_kept(spark, broker, options):
+    frame = spark.range(4000).selectExpr(
+        "cast(id % 7 as string) as key",
+        "cast(id as string) as value",
+        "timestamp_seconds(id) as timestamp",
+        "array(struct('h' as key, cast('x' as binary) as value)) as headers",
+        "id as ignored",
+    )
+    settings = options | {"kafka.batch.size": "2000", "kafka.compression.type": "gzip"}
+    assert write_once(frame.coalesce(1), settings, id=f"ordered-{uuid.uuid4()}")
+    records = committed_records(broker.bootstrap, options["topic"])
+    assert len(records) == 4000
+    assert all(record.headers == ((b"h", b"x"),) or record.headers == [(b"h", b"x")] for record in records)
+    assert {record.timestamp // 1000 for record in records} == set(range(4000))
+    for key in range(7):
+        mine = [int(record.value) for record in records if record.key == b"%d" % key]
+        assert mine == sorted(mine)
+
+
+def test_a_batch_is_written_once_under_its_id(spark, broker, options):
+    frame, name = spark.range(5).selectExpr("cast(id as string) as value"), f"work-{uuid.uuid4()}"
+    assert write_once(frame, options, id=name)
+    assert not write_once(frame, options, id=name)
+    assert values(broker, options) == ["0", "1", "2", "3", "4"]
+    assert ledger(broker).entries()[f"once/{name}"].rows == 5
+
+
+def test_rows_choose_their_topics_and_all_of_them_are_one_transaction(spark, broker, topics, options):
+    names = [topics.create(partitions=1) for _ in range(3)]
+    frame = spark.range(30).selectExpr(
+        f"element_at(array('{names[0]}', '{names[1]}', '{names[2]}'), cast(id % 3 as int) + 1) as topic",
+        "cast(id as string) as value",
+    )
+    settings = {name: value for name, value in options.items() if name != "topic"}
+    assert write_once(frame, settings, id=f"many-{uuid.uuid4()}")
+    assert [len(committed_values(broker.bootstrap, name)) for name in names] == [10, 10, 10]
+
+
+def test_a_stateful_query_in_update_mode_whose_batch_runs_again(broker, topics, streaming, options, tmp_path):
+    source, checkpoint = topics.create(partitions=2), tmp_path / "checkpoint"
+    frame = streaming(subscribe=source, startingOffsets="earliest").groupBy("key").count()
+    frame = frame.selectExpr("key", "concat(cast(key as string), '=', count) as value")
+    topics.fill(source, [b"a", b"b", b"a"])
+    run(frame, options, checkpoint, "update")
+    forget_last_commit(checkpoint)
+    topics.fill(source, [b"a", b"c"])
+    run(frame, options, checkpoint, "update")
+    assert values(broker, options) == ["a=2", "a=3", "b=1", "c=1"]
+
+
+def test_rows_that_are_read_back_from_sparks_storage(spark, broker, options, monkeypatch):
+    monkeypatch.setattr(exactly_once, "FIRST_INLINE_BYTES", 3000)
+    monkeypatch.setattr(blobs, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(blobs, "ROUND_BYTES", 5000)
+    frame = spark.range(2000).repartition(5).selectExpr("cast(id as string) as value")
+    assert write_once(frame, options | {"kafka.batch.size": "1000"}, id=f"large-{uuid.uuid4()}")
+    assert values(broker, options) == sorted(str(number) for number in range(2000))
+
+
+def test_rows_that_spark_computed_again_are_noticed(spark, broker, options):
+    parsed = exactly_once.parse_sink_options(options | {"kafka.batch.size": "1000"})
+    frame = spark.range(2000).selectExpr("cast(id as string) as value", "rand() as other")
+    encoded = blobs.EncodedFrame(frame, parsed, {options["topic"]: 2}, inline_bytes=0)
+    encoded.compute()
+    encoded._kept.unpersist(blocking=True)  # as if the executor had died
+    encoded._kept.persist()
+    with pytest.raises(RowsChanged, match="computed them again"):
+        list(encoded.records())
+    encoded.release()
+
+
+def test_an_older_checkpoint_and_a_lost_ledger_stop_the_query(broker, topics, streaming, options, tmp_path):
+    source, checkpoint, older = topics.create(partitions=1), tmp_path / "checkpoint", tmp_path / "older"
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+    topics.fill(source, [b"0"])
+    run(frame, options, checkpoint)
+    shutil.copytree(checkpoint, older)
+    for value in (b"1", b"2"):
+        topics.fill(source, [value])
+        run(frame, options, checkpoint)
+    topics.fill(source, [b"3"])
+    with pytest.raises(Exception, match=OlderCheckpoint.__name__) as failure:
+        run(frame, options, older)
+    assert "an older copy of the checkpoint was restored" in (sentence_of(failure.value) or "")
+    ledger(broker).reset(query_id(checkpoint), None)
+    with pytest.raises(Exception, match=LedgerLost.__name__) as failure:
+        run(frame, options, checkpoint)
+    assert f"odradek ledger reset {query_id(checkpoint)} --to 2" in (sentence_of(failure.value) or "")
+    assert values(broker, options) == ["0", "1", "2"]
+    ledger(broker).reset(query_id(checkpoint), 2)
+    run(frame, options, checkpoint)
+    assert values(broker, options) == ["0", "1", "2", "3"]
+
+
+def query_id(checkpoint: Path) -> str:
+    import json
+
+    return json.loads((checkpoint / "metadata").read_text())["id"]
+
+
+def test_a_query_that_wrote_at_least_once_is_adopted(broker, topics, streaming, options, tmp_path):
+    source, checkpoint = topics.create(partitions=1), tmp_path / "checkpoint"
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+    topics.fill(source, [b"0"])
+    writer = frame.writeStream.format("odradek").options(**options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    topics.fill(source, [b"1"])
+    run(frame, options, checkpoint)
+    assert values(broker, options) == ["0", "1"]
+    assert (checkpoint / "odradek-ledger.json").exists()
+
+
+def test_the_format_refuses_to_be_exactly_once_and_says_what_does(spark, options):
+    frame = spark.range(1).selectExpr("cast(id as string) as value")
+    with pytest.raises(Exception, match="write_exactly_once") as failure:
+        frame.write.format("odradek").options(**options, exactlyOnceId="x").mode("append").save()
+    assert InvalidOption.__name__ in str(failure.value)
+
+
+def test_the_ledger_is_compacted(broker, topics, spark, options):
+    from confluent_kafka.admin import ConfigResource
+
+    write_once(spark.range(1).selectExpr("'x' as value"), options, id=f"compacted-{uuid.uuid4()}")
+    (described,) = topics.admin.describe_configs([ConfigResource("topic", NAME)]).values()
+    assert described.result(30)["cleanup.policy"].value == "compact"
