@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +30,11 @@ $(SPARK_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark-connect]'
 	touch $@
 
+# An archive of Spark's classes, with which a JVM starts in half the time. Tests run without it, too: -Xshare:auto.
+$(SPARK_CLASSES): $(SPARK_INSTALLED) | java
+	@SPARK_SUBMIT_OPTS=-XX:ArchiveClassesAtExit=$(CURDIR)/$@ $(BIN)/python tools/spark_classes.py >/dev/null 2>&1 \
+	|| echo "$@: not written; Spark's tests take longer"
+
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
@@ -37,11 +43,23 @@ demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one 
 	@$(MAKE) -s $(SPARK_INSTALLED) || echo "PySpark could not be installed; the demo goes on without it"
 	@$(BIN)/python tools/demo.py $(ARGS)
 
-test: $(SPARK_INSTALLED) $(BENCH_INSTALLED) test-clients bench-packages java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
-	$(PYTEST) -n 2 -m 'not peer and not spark and (not planted or due)' $(ARGS)
-	$(PYTEST) -n 2 --dist loadfile -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none
+# On two cores: some tests wait for processes, so three run at once. Neighbours share brokers: they stay on one worker.
+WORKERS ?= 3
+SPREAD := -n $(WORKERS) --dist worksteal
+SPREAD_SPARK := -n 2 --dist loadfile
+TEST_NEEDS := $(SPARK_CLASSES) $(BENCH_INSTALLED) test-clients bench-packages
 
-test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, the long ones too (15 minutes)
+test test-all test-spark: export SPARK_SUBMIT_OPTS := -Xshare:auto -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off
+
+test: $(TEST_NEEDS) ## Run the tests (some of them: make test ARGS='tests/cli -k topic'); docs/CONTRIBUTING.md says which
+	$(PYTEST) $(SPREAD) -m 'not peer and not spark and not long and (not planted or due)' $(ARGS)
+	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none
+
+test-all: $(TEST_NEEDS) ## Run the tests, all planted bugs and everything that takes long (most of an hour)
+	$(PYTEST) $(SPREAD) -m 'not peer and not spark' $(ARGS)
+	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer' $(ARGS) || [ $$? -eq 5 ]
+
+test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long ones too (15 minutes)
 	$(PYTEST) -m 'spark and not peer' tests/spark tests/pipeline $(ARGS)
 
 test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)

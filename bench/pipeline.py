@@ -7,10 +7,16 @@ by round, the same written by hand on Spark's own connector (`bench.hand_written
 A run over a thousand events tells what a start takes, in seconds and CPU; it is printed apart, and is part of the
 rows a second from start to exit. The CPU of Spark and broker for a million rows is what a run takes beyond
 its start. What was written is counted: a run that loses a row is no figure.
+
+Small batches are measured apart (`run_small_batches`): how long the first row takes from the start of the command,
+and how long one batch of one event takes, one after the other.
 """
 
 import contextlib
+import json
 import os
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -110,6 +116,54 @@ def _run(arguments: list[str], files: dict[str, str]) -> dict[str, float]:
         if status != 0:
             raise RuntimeError(f"{arguments[0]} ended with status {status}:\n{log.read_text()[-2000:]}")
         return {"seconds": seconds, "cpu_s": watch.cpu_s, "memory_mb": watch.peak_mb}
+
+
+SMALL_BATCHES = 30
+
+
+def run_small_batches(topics: Topics) -> dict[str, float]:
+    """The pipeline without `--once`, fed with one event at a time, each as soon as the one before was written."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "linger.ms": 0})
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": "bench", "fetch.wait.max.ms": 10})
+    consumer.assign([TopicPartition(topics.sink, number, 0) for number in range(PARTITIONS)])
+
+    def feed(number: int) -> float:
+        """Seconds until the event's row is in the sink."""
+        at = f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}Z"
+        event = {"id": number, "kind": "large", "amount": 1.0, "at": at}
+        begin = time.perf_counter()
+        producer.produce(topics.source, json.dumps(event).encode(), partition=number % PARTITIONS)
+        producer.flush()
+        deadline = begin + 120
+        while (record := consumer.poll(1)) is None or record.error() is not None:
+            if time.perf_counter() > deadline or process.poll() is not None:
+                raise RuntimeError(f"no row came:\n{log.read_text()[-2000:]}")
+        return time.perf_counter() - begin
+
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "bench.toml").write_text(PIPELINE.format(**topics._asdict()))
+        log = Path(directory) / "output.log"
+        command = [sys.executable, "-m", "odradek", "pipeline", "run", "--master", "local[2]", "bench.toml"]
+        with log.open("w") as output:
+            process = subprocess.Popen(command, cwd=directory, stdout=output, stderr=output)
+        first_s = feed(0)
+        seconds = [feed(number) for number in range(1, SMALL_BATCHES + 1)]
+        process.send_signal(signal.SIGTERM)
+        process.wait(120)
+        batches = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    consumer.close()
+    durations = {
+        query: [one["duration_ms"] for one in batches if one.get("query") == query and one.get("rows_in")]
+        for query in ("large", "revenue")
+    }
+    settled = SMALL_BATCHES // 3  # the first ones warm up
+    return {
+        "first_row_s": first_s,
+        "event_to_row_ms": statistics.median(seconds[settled:]) * 1000,
+        **{f"batch_ms_{name}": statistics.median(found[settled:]) for name, found in durations.items()},
+    }
 
 
 class _Watch:

@@ -23,6 +23,7 @@ from tests.support import TRACEBACK, RunningBroker
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+os.environ["ODRADEK_CLASS_ARCHIVE"] = "off"  # tests depend on nothing that earlier runs left
 
 
 class Tracebacks(logging.Handler):

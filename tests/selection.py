@@ -1,11 +1,12 @@
-"""Which tests of a directory need more than Python: marked, so that `make` can leave them out or run them alone.
+"""Marks for tests that take long, or need more than Python: `make` leaves them out, or runs them alone.
 
-For the `pytest_collection_modifyitems` of a directory's conftest.py, which has to come before `-m` looks at the markers
-(`tryfirst`).
+`mark_spark` and `mark_peer` are for the `pytest_collection_modifyitems` of a directory's conftest.py, which has to come
+before `-m` looks at the markers (`tryfirst`).
 """
 
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,26 @@ def within(directory: Path, items: Iterable[pytest.Item]) -> Iterator[pytest.Ite
     return (item for item in items if directory in item.path.parents)
 
 
+def chunks(seeds: int, size: int) -> list[Any]:
+    """Values for `parametrize`: the first seeds of chunks of this size. Those of the second half are marked `long`."""
+    return [
+        pytest.param(first, marks=[pytest.mark.long] if first >= seeds / 2 else [])
+        for first in range(0, seeds, size)
+    ]
+
+
 def mark_spark(directory: Path, items: Iterable[pytest.Item], stand_alone: Collection[str]) -> None:
     """All need Spark, but for the files that stand alone."""
     for item in within(directory, items):
         if item.path.name not in stand_alone:
             item.add_marker(pytest.mark.spark)
+
+
+def mark_long(directory: Path, items: Iterable[pytest.Item], names: Collection[str]) -> None:
+    """Mark the tests of these names."""
+    for item in within(directory, items):
+        if getattr(item, "originalname", item.name) in names:
+            item.add_marker(pytest.mark.long)
 
 
 def mark_peer(directory: Path, items: Iterable[pytest.Item], config: pytest.Config, make_target: str) -> None:

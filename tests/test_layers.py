@@ -43,9 +43,10 @@ LAYERS = {
     "fetching": 8,
     "api": 9,
     "broker": 10,
-    "cli": 11,
-    "testing": 11,
-    "faults": 12,
+    "scripts": 11,
+    "cli": 12,
+    "testing": 12,
+    "faults": 13,
 }
 # The rooms of storage, from the lowest up.
 ROOMS = [
@@ -63,10 +64,12 @@ ROOMS = [
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
-# `cli format`, which makes its directory. The other commands are clients like any other.
+# `cli format`, which makes its directory, as Kafka's storage script does; its dump script reads the files. The other
+# commands are clients like any other.
 RUNS_A_BROKER = {
     *("cli/up.py", "cli/up_join.py", "cli/up_claim.py", "cli/up_home.py", "cli/up_processes.py"),
     "cli/format.py",
+    *("scripts/storage.py", "scripts/dump_log.py"),
 }
 
 
@@ -150,13 +153,14 @@ def test_client_side_knows_no_broker() -> None:
         "admin",
         "spark",
         "pipeline",
+        "scripts",
         "cli",
         "testing",
     }
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "ledger", "pipeline", "spark", "testing")
+            name not in ("admin", "cli", "client", "ledger", "pipeline", "scripts", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

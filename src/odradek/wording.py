@@ -34,6 +34,13 @@ def some(names: list[str], most: int = 5) -> str:
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
 
 
+def why(error: Exception) -> str:
+    """The reason of a failed connection, in words that are never empty."""
+    if isinstance(error, ConnectionRefusedError):
+        return "it refuses connections"
+    return str(error) or ("it does not respond" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
 def duration(seconds: float) -> str:
     """12 ms, 1.5 s, 2 s, 90 s"""
     if seconds < 1:

@@ -34,6 +34,14 @@ def test_a_message_stays_on_its_line() -> None:
     assert len(line.splitlines()) == 1
 
 
+def test_a_terminal_shows_short_names_of_loggers_which_options_accept() -> None:
+    assert " net  hello" in LineFormatter(coloured=True).format(record_of("hello"))
+    assert " odradek.net  hello" in LineFormatter(coloured=False).format(record_of("hello"))
+    assert (
+        parse_levels("net=debug") == parse_levels("odradek.net=debug") == [LogLevel("odradek.net", "debug")]
+    )
+
+
 def test_a_long_message_is_cut() -> None:
     line = LineFormatter(coloured=False).format(record_of("x" * 10_000))
     assert line.endswith("x… (6000 more characters)")
@@ -88,7 +96,7 @@ def test_levels(text: str, levels: list[LogLevel]) -> None:
     assert parse_levels(text) == levels
 
 
-@pytest.mark.parametrize("text", ["loud", "odradek.nett=debug", "net=debug", "odradek.net=", "=debug", ""])
+@pytest.mark.parametrize("text", ["loud", "odradek.nett=debug", "nett=debug", "odradek.net=", "=debug", ""])
 def test_a_level_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         parse_levels(text)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -132,3 +133,14 @@ def test_an_interrupted_producer_says_how_far_it_came(
     assert delivered >= 2
     end = odradek("topic", "describe", topic).stdout.split("EndOffset: ")[1].split()[0]
     assert int(end) == delivered
+
+
+def test_kafkas_scripts_are_installed_into_a_directory_and_never_over_those_of_others(
+    run_here: Odradek, tmp_path: Path
+) -> None:
+    result = run_here("scripts", "install", str(tmp_path))
+    assert (result.returncode, len(result.stdout.splitlines())) == (0, 11), result.stderr
+    (tmp_path / "kafka-topics.sh").write_text("#!/bin/bash\n")
+    result = run_here("scripts", "install", str(tmp_path))
+    assert result.returncode == 1
+    assert "kafka-topics.sh is there already, and it is not Odradek's" in result.stderr

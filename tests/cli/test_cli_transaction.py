@@ -110,9 +110,10 @@ def committed_values(bootstrap: str, topic: str) -> list[bytes | None]:
 
 def read_once_over(odradek: Odradek, *arguments: str) -> list[dict[str, Any]]:
     """A coordinator responds to EndTxn before all partitions have the markers."""
-    while any(one["state"].startswith("Prepare") for one in (found := read(odradek, *arguments))):
-        pass
-    return found
+    while True:
+        found: list[dict[str, Any]] = read(odradek, *arguments)
+        if not any(one["state"].startswith("Prepare") for one in found):
+            return found
 
 
 # --- list and describe ---

@@ -12,7 +12,7 @@ from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
 
 METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
-SEEDS = 104  # that `make test` runs
+SEEDS = 104  # that `make test-all` runs; `make test` runs half of them
 MOVES_EVERY = 8  # and of those, these have partitions that move
 MOVES_FROM = 4
 ROT_EVERY = 8  # and in these, disks return other bytes than they were given
@@ -66,7 +66,7 @@ def _has_topic(seed: int, kind: str) -> bool:
 
 
 def hunt(kind: str) -> Iterator[Outcome]:
-    """Run the seeds of this kind among those that `make test` runs."""
+    """Run the seeds of this kind among those that `make test-all` runs."""
     return run_seeds(filter(KINDS[kind], range(SEEDS)))
 
 

@@ -3,12 +3,13 @@
 import pytest
 
 from tests.cluster.run import SEEDS, run_seed, run_seeds
+from tests.selection import chunks
 from tests.simulation.run import Totals
 
 CHUNK = 8
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", chunks(SEEDS, CHUNK))
 def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
     totals = Totals()
     for outcome in run_seeds(range(first, first + CHUNK)):

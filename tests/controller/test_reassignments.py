@@ -442,3 +442,30 @@ def test_parts_of_a_list_are_not_cut():
     assert drain(world.controller.cut(world.image, request)) == [
         Part(ListPartitionReassignmentsRequest(60000, []))
     ]
+
+
+def test_many_moves_of_one_decision_are_one_line_in_the_log():
+    image = apply(
+        cluster(1, 2, 3),
+        [
+            TopicRecord("t", T),
+            *(
+                PartitionRecord(
+                    number,
+                    T,
+                    [1],
+                    [1],
+                    leader=1,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[directory_of(1)],
+                )
+                for number in range(9)
+            ),
+        ],
+    )
+    begun = [PartitionChangeRecord(number, T, replicas=[1, 2], adding_replicas=[2]) for number in range(9)]
+    assert [change.text for change in changes(image, begun)] == [
+        "began to move 9 partitions: t-0, t-1, t-2, t-3, t-4 and 4 more"
+    ]
+    assert len(list(changes(image, begun[:3]))) == 3

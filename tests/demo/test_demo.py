@@ -198,6 +198,7 @@ def test_ended_while_spark_runs_it_leaves_nothing_behind(demo: Callable[..., Dem
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_the_tests_of_the_pipeline_file_pass() -> None:
     command = [sys.executable, "-m", "odradek", "pipeline", "test", "examples/bookstore.toml", "--json"]
     environ = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": "localhost:1"}  # no broker is asked

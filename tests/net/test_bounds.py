@@ -16,6 +16,7 @@ from odradek.wire.messages.metadata import MetadataRequest
 from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request
 from tests.support import RunningBroker, odradek_command, running_broker
 
+PATIENCE_S = 120  # how long events are awaited, on a busy machine too
 ALLOWED_GROWTH_BYTES = 80 << 20
 SMALL_BUFFER = 4096
 ASK_FOR_ALL = MetadataRequest(topics=None)
@@ -143,7 +144,7 @@ def test_large_requests_share_what_memory_there_is(broker: RunningBroker) -> Non
     positions = [0] * len(senders)
     for sender in senders:
         sender.socket.setblocking(False)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while any(position < len(frames[0]) for position in positions):
         assert time.monotonic() < deadline, "large requests wait for one another forever"
         for slot, sender in enumerate(senders):
@@ -167,11 +168,10 @@ def test_connections_that_come_and_go_leave_nothing_behind(broker: RunningBroker
         for _ in range(300):
             with Raw(broker.bootstrap) as visitor:
                 visitor.send(fetch_request("idle", min_bytes=1, max_wait_ms=2**31 - 1), 12)
-        for _ in range(100):
+        deadline = time.monotonic() + PATIENCE_S
+        while descriptors(broker) > before:
+            assert time.monotonic() < deadline, "connections that were closed keep their descriptors"
             raw.ask(ApiVersionsRequest("raw", "1"))
-            if descriptors(broker) <= before:
-                break
-        assert descriptors(broker) <= before
 
 
 def test_a_crowd_that_waits_for_one_record(broker: RunningBroker) -> None:
@@ -207,13 +207,13 @@ def test_connection_limits(tmp_path: Path) -> None:
             assert one_too_many.is_closed()
         assert "max.connections.per.ip (3) reached" in broker.log
         welcome.pop().socket.close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             with Raw(broker.bootstrap) as next_one:
                 try:
                     assert next_one.ask(ApiVersionsRequest("raw", "1")).error_code == 0
                     break
-                except (Closed, BrokenPipeError):
+                except (Closed, ConnectionError):
                     assert time.monotonic() < deadline, "a place that became free is not given away"
         for raw in welcome:
             raw.socket.close()
@@ -223,10 +223,10 @@ def test_idle_connections_are_closed_busy_ones_are_not(tmp_path: Path) -> None:
     with running_broker(tmp_path, connections_max_idle_ms="1000") as broker:
         with Raw(broker.bootstrap) as raw:
             raw.create("quiet")
-        with Raw(broker.bootstrap) as idle, Raw(broker.bootstrap) as waiting:
-            idle.ask(ApiVersionsRequest("raw", "1"))
+        with Raw(broker.bootstrap) as waiting:
             waiting.send(fetch_request("quiet", min_bytes=1, max_wait_ms=3000), 12)
-            assert idle.is_closed()
+            with Raw(broker.bootstrap) as idle:
+                assert idle.is_closed()
             assert waiting.receive().responses[0].partitions[0].error_code == 0
         assert "connections.max.idle.ms" in broker.log
 
@@ -241,7 +241,7 @@ def test_a_broker_out_of_descriptors_serves_those_it_has(tmp_path: Path) -> None
         limit = descriptors(broker) + 20
         resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
         crowd = [Raw(broker.bootstrap) for _ in range(40)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while "cannot accept a connection" not in broker.log:
             assert time.monotonic() < deadline
             assert raw.ask(ApiVersionsRequest("raw", "1")).error_code == 0
@@ -265,4 +265,4 @@ def test_more_partitions_than_descriptors(tmp_path: Path, limit: str) -> None:
             for index in range(partitions):
                 assert raw.produce("many", batch(b"x"), partition=index, acks=1).error_code == 0
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pipeline.lab import SETTINGS, Lab
-from tests.selection import mark_spark
+from tests.selection import mark_long, mark_spark
 from tests.support import RunningBroker, running_broker
 
 HERE = Path(__file__).parent
@@ -22,11 +22,15 @@ STAND_ALONE = {
     "test_pipeline_rooms.py",
     "test_pipeline_shape.py",
 }
+LONG = {
+    "test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight",  # beside runs whose JVM dies, in one process
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_spark(HERE, items, STAND_ALONE)
+    mark_long(HERE, items, LONG)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Functions for a pipeline's transforms, as a user would write them beside the file."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -40,6 +42,13 @@ def doubled(number: int) -> int:
     if number == 13:
         raise ValueError("13 is unlucky")
     return number * 2
+
+
+def lucky_batch(orders: pa.RecordBatch) -> pa.RecordBatch:
+    """A function of Arrow batches."""
+    if pc.any(pc.equal(orders["id"], 13)).as_py():
+        raise ValueError("13 is unlucky")
+    return pa.record_batch({"id": orders["id"], "twice": pc.multiply(orders["id"], 2)})
 
 
 def lucky(orders: DataFrame) -> DataFrame:

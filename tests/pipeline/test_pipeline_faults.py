@@ -21,7 +21,10 @@ from tests.pipeline.test_pipeline_process import Process, processes_of
 HERE = Path(__file__).parent
 
 
-def test_a_record_that_a_python_function_raises_on_is_set_aside(spark, lab: Lab, monkeypatch):
+@pytest.mark.parametrize(
+    "function", ["shop_functions:lucky", 'shop_functions:lucky_batch"\nreturns = "id BIGINT, twice BIGINT']
+)
+def test_a_record_that_a_python_function_raises_on_is_set_aside(spark, lab: Lab, monkeypatch, function: str):
     monkeypatch.syspath_prepend(str(HERE))
     source, target, dead = lab.topic(2), lab.topic(1), lab.fresh_name()
     lab.fill(source, [{"id": number} for number in range(40)])
@@ -30,7 +33,7 @@ def test_a_record_that_a_python_function_raises_on_is_set_aside(spark, lab: Lab,
 topic = "{source}"
 schema = "id BIGINT NOT NULL"
 [transforms.lucky]
-function = "shop_functions:lucky"
+function = "{function}"
 inputs = ["orders"]
 [sinks.out]
 from = "lucky"

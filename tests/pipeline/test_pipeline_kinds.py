@@ -153,6 +153,12 @@ limit = 1
         )
         with pytest.raises(PipelineError, match=rf"wrong.toml:7: transforms.t.function: .*{problem}"):
             check(spark, wrong, offline=True)
+    text = text.replace(function, "shop_functions:lucky_batch").replace(
+        "[transforms.t]", '[transforms.t]\nreturns = "id"'
+    )
+    wrong = lab.pipeline(f'{text}inputs = "orders"\n[sinks.out]\nfrom = "t"\nconsole = true\n', "wrong.toml")
+    with pytest.raises(PipelineError, match=r"transforms.t.returns: these are not columns"):
+        check(spark, wrong, offline=True)
 
 
 JOIN = """

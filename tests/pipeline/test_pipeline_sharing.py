@@ -135,6 +135,74 @@ def test_topics_and_their_dead_letters_share_a_query_until_a_sink_leaves_it(spar
     assert set(queries_started(lab)) == {together.replace(" + shares", ""), "shares", "totals"}
 
 
+ONE_SINK = """
+[sources.orders]
+topic = "{orders}"
+schema = "id BIGINT NOT NULL, amount DOUBLE"
+
+[transforms.good]
+sql = "SELECT * FROM orders"
+require = {{ "an amount is positive" = "amount > 0" }}
+
+[sinks.good]
+from = "good"
+topic = "{good}"
+partitions = 1
+
+[dead_letters]
+topic = "{dead}"
+partitions = 1
+"""
+
+
+def test_one_sink_and_its_dead_letters_need_one_pass_and_keep_no_batch_unless_rows_are_rejected(
+    spark, lab: Lab, monkeypatch
+):
+    topics = shop(lab)
+    pipeline = lab.pipeline(ONE_SINK.format(**topics))
+    kept = []
+    frames = type(spark.range(1))
+    persist = frames.persist
+    monkeypatch.setattr(frames, "persist", lambda self, *rest: kept.append(1) or persist(self, *rest))
+
+    def run(orders: list[object]) -> dict[str, tuple[int, int | None, int | None]]:
+        kept.clear()
+        lab.events.batches.clear()
+        lab.fill(topics["orders"], orders)
+        lab.run_well(spark, pipeline)
+        return {
+            one.query: (one.rows_in, one.rows_out, one.rejected) for one in lab.events.batches if one.rows_in
+        }
+
+    assert run([{"id": number, "amount": 1.0} for number in range(10)]) == {
+        "good": (10, 10, None),
+        "rejects of orders": (10, 10, 0),
+        "rejects of good": (10, 10, 0),
+    }
+    assert not kept
+
+    # What is rejected is read again, and each record still counts once.
+    assert run([{"id": 10, "amount": 1.0}, {"id": 11, "amount": -1.0}, b"not JSON"]) == {
+        "good": (3, 1, None),
+        "rejects of orders": (3, 3, 1),
+        "rejects of good": (3, 2, 1),
+    }
+    assert ids(lab, topics["good"]) == list(range(11))
+    letters = [(one["stage"], one["raw"]) for one in lab.letters(topics["dead"])]
+    assert sorted(letters) == [("decode", b"not JSON"), ("transform", b'{"id": 11, "amount": -1.0}')]
+
+
+def test_rejected_rows_are_found_below_a_filter_that_no_row_meets(spark, lab: Lab):
+    """Spark leaves out what is below such a filter, and counts nothing there."""
+    topics = shop(lab)
+    none = '[transforms.none]\nsql = "SELECT * FROM good WHERE 1 = 0"\n[sinks.good]\nfrom = "none"'
+    pipeline = lab.pipeline(ONE_SINK.format(**topics).replace('[sinks.good]\nfrom = "good"', none))
+    lab.fill(topics["orders"], [{"id": 1, "amount": 1.0}, {"id": 2, "amount": -1.0}, b"not JSON"])
+    lab.run_well(spark, pipeline)
+    assert lab.records(topics["good"]) == []
+    assert sorted(one["stage"] for one in lab.letters(topics["dead"])) == ["decode", "transform"]
+
+
 def test_a_permanent_failure_stops_the_group_and_names_the_sink(spark, lab: Lab, monkeypatch):
     topics = shop(lab)
     lab.fill(topics["orders"], [{"id": 1, "amount": 20.0}])

@@ -3,10 +3,12 @@
 import pytest
 from pyspark.sql import functions as F
 
+from odradek.pipeline.check.weaving import BatchReader, StreamReader, Weaver
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.dead_letters import decode_letters
 from odradek.pipeline.kinds.registry import source_kind
 from odradek.pipeline.rows.decoding import decode, rows_of
+from odradek.pipeline.session import new_session
 from odradek.spark.typed.settling import with_values
 from tests.pipeline.lab import Lab
 from tests.spark.typed_traps import LITERALS, STRUCTURES
@@ -84,6 +86,21 @@ def test_the_same_rows_rejects_and_reasons(spark, lab: Lab, write, form, tombsto
     expected = found(decode(plain, pipeline, source, schema), pipeline, source, schema)
     assert found(decode(typed, pipeline, source, schema), pipeline, source, schema) == expected
     assert len(expected[0]) >= 15 and len(expected[1]) > 3
+
+
+def test_without_dead_letters_no_row_of_a_stream_passes_through_python(spark, lab: Lab, write):
+    """The reason for a rejected record is found once the run has ended."""
+    declared = f"schema = '''{SCHEMA}'''"
+    text = FILE.format(bootstrap=lab.bootstrap, topic="t", form="json", schema=declared, tombstones="drop")
+    pipeline = load(write(text.split("[dead_letters]")[0]))
+    session = new_session(spark)
+
+    def plan(reader) -> str:
+        rows = Weaver(session, pipeline, reader).weave().rows["a"]
+        return str(rows._jdf.queryExecution().optimizedPlan().toString())
+
+    assert "ArrowEvalPython" not in plan(StreamReader(session, pipeline, "group"))
+    assert "ArrowEvalPython" in plan(BatchReader(session, pipeline)), "the test would notice"
 
 
 def test_streams_decode_where_they_read(spark, lab: Lab, write):

@@ -1,4 +1,4 @@
-"""Plant one bug, and let its simulation look for it in the seeds that `make test` runs anyway, or run its script."""
+"""Plant a bug, and let its simulation look for it in the seeds that `make test-all` runs anyway, or run its script."""
 
 import importlib
 import logging
@@ -36,12 +36,22 @@ def hunt(suite: Suite, bug: Planted) -> Iterator[Found | None]:
 def _run_script(script: str) -> Found | None:
     import pytest
 
+    class Failures:
+        found: list[BaseException] = []
+
+        def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+            if call.excinfo is not None:
+                self.found.append(call.excinfo.value)
+
     path, _, name = script.partition("::")
     # plain: pytest would load the modules itself to rewrite their assertions, without the bug.
-    code = pytest.main(["-q", "--assert=plain", "--no-header", "--tb=line", path, "-k", name])
+    code = pytest.main(["-q", "--assert=plain", "--no-header", "--tb=line", path, "-k", name], [Failures()])
     if code not in (0, TESTS_FAILED):
         raise AssertionError(f"pytest {path} -k {name} ended with {code}")
-    return Found(script, "it fails") if code == TESTS_FAILED else None
+    for failure in Failures.found:
+        if isinstance(failure, MISFITS):
+            raise failure
+    return Found(script, _in_a_line(Failures.found[0])) if Failures.found else None
 
 
 def _in_a_line(error: BaseException) -> str:

@@ -8,7 +8,6 @@ import pytest
 from tests.processes.bank import Transfer, View, Workers, WrongView, is_done, open_bank
 from tests.processes.nodes import BOTH, Nodes, cluster, until
 
-TRANSFERS = 300
 WORKERS = 3
 SEED = 18
 
@@ -32,26 +31,30 @@ def await_more_than(seen: int, nodes: Nodes, workers: Workers, ordered: dict[str
 
 
 @pytest.mark.timeout(600)
-def test_every_transfer_happens_once_and_the_total_never_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transfers", "kills"), [(60, 2), pytest.param(300, 6, marks=pytest.mark.long)])
+def test_every_transfer_happens_once_and_the_total_never_changes(
+    transfers: int, kills: int, tmp_path: Path
+) -> None:
     rng = Random(SEED)
     with cluster(tmp_path, {1: BOTH, 2: BOTH, 3: BOTH}) as nodes:
-        ordered = open_bank(nodes.bootstrap, TRANSFERS, rng)
+        ordered = open_bank(nodes.bootstrap, transfers, rng)
         workers = Workers(nodes.bootstrap, WORKERS, tmp_path)
         try:
             seen = 0
-            for step in range(6):
+            for step in range(kills):
                 seen = await_more_than(seen, nodes, workers, ordered)
-                if seen == TRANSFERS:
+                if seen == transfers:
                     break
                 one_step(nodes, workers, rng, step)
             until(
-                lambda: workers.look_after() or is_done(nodes.bootstrap, TRANSFERS), "all transfers are done"
+                lambda: workers.look_after() or is_done(nodes.bootstrap, transfers), "all transfers are done"
             )
         except AssertionError as error:
             error.add_note(workers.logs())
             raise
         finally:
             workers.close()
-        assert View(nodes.bootstrap, "read_committed").read(ordered) == TRANSFERS
-        with pytest.raises(WrongView):  # the checker can fail: aborted legs are in the log, too
-            View(nodes.bootstrap, "read_uncommitted").read(ordered)
+        assert View(nodes.bootstrap, "read_committed").read(ordered) == transfers
+        if kills > 2:  # the checker can fail: so many killed workers leave aborted legs in the log, too
+            with pytest.raises(WrongView):
+                View(nodes.bootstrap, "read_uncommitted").read(ordered)

@@ -11,22 +11,23 @@ from tests.protocol.raw import Raw, batch
 from tests.support import RunningBroker
 from tools import fuzz
 
-FRAMES = 100_000
+FRAMES, MORE_FRAMES = 30_000, 100_000
 FRAMES_OVER_SOCKETS = 4_000
 SEED = 20_261_115
 
 
+@pytest.mark.parametrize("frames", [FRAMES, pytest.param(MORE_FRAMES, marks=pytest.mark.long)])
 def test_damaged_frames_reach_handlers_and_break_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    frames: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome = fuzz.fuzz_in_process(FRAMES, SEED, str(tmp_path))
+    outcome = fuzz.fuzz_in_process(frames, SEED, str(tmp_path))
     with capsys.disabled():
         print(f"\n{outcome.report()[:3000]}")
     assert not outcome.findings
-    assert outcome.frames == FRAMES
+    assert outcome.frames == frames
     assert set(outcome.handled) == set(SERVED[BROKER]), "an API was never reached"
-    assert outcome.reached > FRAMES / 4
-    assert outcome.health_checks >= FRAMES / fuzz.HEALTH_INTERVAL
+    assert outcome.reached > frames / 4
+    assert outcome.health_checks >= frames / fuzz.HEALTH_INTERVAL
     assert outcome.grown_bytes < 60 << 20
     assert outcome.grown_descriptors < 50
     assert outcome.grown_tasks < 10

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.quorum.simulation import Simulation
 
-SEEDS = 360  # that `make test` runs
+SEEDS = 360  # that `make test-all` runs; `make test` runs half of them
 COLLECT_EVERY = 20  # seeds: machines without power hold each other
 LAST_LINES = 60
 
@@ -69,7 +69,7 @@ def run_seeds(seeds):
 
 
 def hunt(kind):
-    """Run the seeds that `make test` runs; they are all of one kind."""
+    """Run the seeds that `make test-all` runs; they are all of one kind."""
     assert not kind
     return run_seeds(range(SEEDS))
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.quorum.run import SEEDS, Totals, run_seed, run_seeds
+from tests.selection import chunks
 
 CHUNK = 20
 FOUND = [  # and what each found
@@ -27,7 +28,7 @@ def _no_log_lines(caplog):
     caplog.set_level(logging.ERROR)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", chunks(SEEDS, CHUNK))
 def test_a_quorum_keeps_its_promises_whatever_befalls_it(first):
     totals = Totals()
     for outcome in run_seeds(range(first, first + CHUNK)):

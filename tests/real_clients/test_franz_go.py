@@ -48,12 +48,13 @@ def producer_epoch(broker: RunningBroker, transactional_id: str) -> int:
 
 def test_every_transaction_has_an_epoch_of_its_own(broker: RunningBroker, topic: str) -> None:
     run("transactions", broker.bootstrap, topic, "a:commit", "b:abort", "c:commit", "d:commit")
-    assert read(broker.bootstrap, topic, "read_committed") == sorted([b"a", b"c", b"d"] * 3)
-    assert read(broker.bootstrap, topic, "read_uncommitted") == sorted([b"a", b"b", b"c", b"d"] * 3)
+    assert read(broker.bootstrap, topic, "read_committed", 9) == sorted([b"a", b"c", b"d"] * 3)
+    assert read(broker.bootstrap, topic, "read_uncommitted", 12) == sorted([b"a", b"b", b"c", b"d"] * 3)
     assert producer_epoch(broker, f"tx-{topic}") >= 4  # one more at each end
 
 
 def test_consume_transform_produce(broker: RunningBroker, topic: str, group: str) -> None:
     run("transactions", broker.bootstrap, topic, "x:commit", "y:abort", "z:commit")
     run("transform", broker.bootstrap, topic, f"{topic}-out", group, "6")
-    assert read(broker.bootstrap, f"{topic}-out", "read_committed") == sorted([b"got x", b"got z"] * 3)
+    written = read(broker.bootstrap, f"{topic}-out", "read_committed", 6)
+    assert written == sorted([b"got x", b"got z"] * 3)

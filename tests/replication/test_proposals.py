@@ -137,3 +137,28 @@ def test_a_proposal_that_cannot_be_written_for_want_of_descriptors_is_tried_agai
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
     assert members(metadata.asked[0]) == [(NODE, 10), (FOLLOWER, 20)]
+
+
+def test_replicas_that_leave_many_isrs_together_are_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metadata = FakeMetadata()
+    leaders = [lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER)) for _ in range(7)]
+
+    async def main() -> None:
+        in_sync = InSyncReplicas(
+            *(NODE, cast(BrokerMetadata, metadata), Replicas(lambda topic, index: None)),
+            *(cast(Any, None), 1_000_000_000),
+        )
+        running = asyncio.get_running_loop().create_task(in_sync.run())
+        for leader in leaders:
+            leader.replica_fetched(FOLLOWER, 20, 5, 0)
+            in_sync.fetched(leader)
+        while not metadata.asked:
+            await asyncio.sleep(0.1)
+        running.cancel()
+
+    with caplog.at_level("INFO", "odradek.services.isr"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    (line,) = [line for record in caplog.records if (line := record.getMessage()).startswith("proposing")]
+    assert line.startswith("proposing new ISRs of 7 partitions, because [2] caught up: ")

@@ -8,7 +8,7 @@ from tests.simulation.seeds import Outcome, run_all
 from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
-SEEDS = 210  # that `make test` runs
+SEEDS = 210  # that `make test-all` runs; `make test` runs half of them
 COLLECT_EVERY = 10  # seeds
 
 
@@ -36,7 +36,7 @@ def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
 
 
 def hunt(kind: str) -> Iterator[Outcome]:
-    """Run the seeds that `make test` runs; they are all of one kind."""
+    """Run the seeds that `make test-all` runs; they are all of one kind."""
     assert not kind
     return run_seeds(range(SEEDS))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.selection import chunks
 from tests.simulation.plan import WANTED
 from tests.simulation.run import SEEDS, Totals, run_seed, run_seeds
 
@@ -9,7 +10,7 @@ CHUNK = 15
 RARE_SHARE = 0.25  # of a chunk; about 0.85 have each kind of fault, so chance stays far above this
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", chunks(SEEDS, CHUNK))
 def test_a_node_keeps_its_promises_whatever_befalls_it(first: int) -> None:
     totals = Totals()
     for outcome in run_seeds(range(first, first + CHUNK)):

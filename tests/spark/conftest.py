@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.launching import installed_pyspark
-from tests.selection import mark_spark
+from tests.selection import mark_long, mark_spark
 from tests.spark.spark_topics import Topics
 from tests.support import RunningBroker, running_broker
 
@@ -22,6 +22,7 @@ STAND_ALONE = {
     "test_spark_failures.py",
     "test_spark_lag.py",
     "test_spark_planning.py",
+    "test_spark_class_archive.py",
     "test_spark_launching.py",
     "test_spark_offsets.py",
     "test_spark_options.py",
@@ -30,11 +31,17 @@ STAND_ALONE = {
     "test_typed_avro.py",
     "test_typed_numbers.py",
 }
+LONG = {
+    "test_damaged_documents",  # beside test_generated_documents
+    "test_spark_pipelines",  # beside test_spark_connect
+    "test_topic_to_topic_on_two_workers",  # beside the other streams from topic to topic
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_spark(HERE, items, STAND_ALONE)
+    mark_long(HERE, items, LONG)
 
 
 @pytest.fixture(scope="session")

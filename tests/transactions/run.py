@@ -8,7 +8,7 @@ from tests.simulation.trace import Trace
 from tests.transactions.epochs import epochs_of
 from tests.transactions.tempest import EXPIRING, MEMBERS, MORE_EVERY, Tempest
 
-SEEDS = 32  # that `make test` runs
+SEEDS = 32  # that `make test-all` runs; `make test` runs half of them
 # Kinds of seeds, which planted bugs may need, by the rest that they leave.
 KINDS = {"": range(MORE_EVERY), "expiring": [EXPIRING], "members": [MEMBERS]}
 
@@ -21,5 +21,5 @@ def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
 
 
 def hunt(kind: str) -> Iterator[Outcome]:
-    """Run the seeds of this kind among those that `make test` runs."""
+    """Run the seeds of this kind among those that `make test-all` runs."""
     return run_seeds([seed for seed in range(SEEDS) if seed % MORE_EVERY in KINDS[kind]], run_seed)

@@ -3,13 +3,14 @@
 import pytest
 
 from tests.cluster.run import run_seeds
+from tests.selection import chunks
 from tests.simulation.run import Totals
 from tests.transactions.run import SEEDS, run_seed
 
 CHUNK = 8
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", chunks(SEEDS, CHUNK))
 def test_transactions_keep_their_promises_whatever_befalls_the_cluster(first: int) -> None:
     totals = Totals()
     for outcome in run_seeds(range(first, first + CHUNK), run_seed):

@@ -59,7 +59,7 @@ class QuorumView:
 
 
 def view_quorum(cluster: Access) -> QuorumView:
-    answer = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, _code_of)
+    answer = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, code_of)
     check(answer.error_code, answer.error_message)
     (found,) = answer.topics[0].partitions
     check(found.error_code, found.error_message)
@@ -91,7 +91,7 @@ def view_quorum(cluster: Access) -> QuorumView:
     )
 
 
-def _code_of(answer: DescribeQuorumResponse) -> int:
+def code_of(answer: DescribeQuorumResponse) -> int:
     codes = [item.error_code for topic in answer.topics for item in topic.partitions]
     return answer.error_code or next((code for code in codes if code), 0)
 

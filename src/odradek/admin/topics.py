@@ -3,6 +3,7 @@ deleted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odradek.admin.access import REQUEST_TIMEOUT_S, Access, Address
 from odradek.admin.failures import NoContact, Refused
@@ -45,6 +46,12 @@ from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+)
+from odradek.wire.messages.describe_topic_partitions import (
+    CursorInRequest,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
 )
 
 BROKER_DEFAULT = -1
@@ -89,6 +96,11 @@ class TopicView:
     size_bytes: int | None
     configs: dict[str, str]
     partitions: list[PartitionView]
+
+
+class Eligible(NamedTuple):
+    replicas: list[int]
+    last_known: list[int]
 
 
 @dataclass(frozen=True)
@@ -203,6 +215,27 @@ def _view(
         configs=configs,
         partitions=partitions,
     )
+
+
+def eligible_leaders(cluster: Access, names: Sequence[str]) -> dict[Place, Eligible]:
+    """Replicas that may lead although they are not in sync (KIP-966); none where brokers do not know of them."""
+    found: dict[Place, Eligible] = {}
+    cursor = None
+    while True:
+        request = DescribeTopicPartitionsRequest(
+            [TopicRequest(name) for name in sorted(names)], cursor=cursor
+        )
+        try:
+            answer = ask_any(cluster, request, DescribeTopicPartitionsResponse)
+        except NoContact:
+            return found
+        for topic in answer.topics:
+            for one in topic.partitions:
+                place = Place(topic.name or "", one.partition_index)
+                found[place] = Eligible(one.eligible_leader_replicas or [], one.last_known_elr or [])
+        if answer.next_cursor is None:
+            return found
+        cursor = CursorInRequest(answer.next_cursor.topic_name, answer.next_cursor.partition_index)
 
 
 # Changing

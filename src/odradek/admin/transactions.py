@@ -141,28 +141,39 @@ def replicas_on(cluster: Access, broker_id: int) -> set[Place]:
 
 def open_transactions(cluster: Access, brokers: Mapping[Place, int]) -> Iterator[OpenTransaction]:
     """Of these partitions, as the brokers know them that are named for each."""
+    for place, producers in producers_of(cluster, brokers).items():
+        for producer in producers:
+            if producer.current_txn_start_offset >= 0:
+                yield OpenTransaction(place, producer)
+
+
+def producers_of(cluster: Access, brokers: Mapping[Place, int]) -> dict[Place, list[ProducerState]]:
+    """The active producers of these partitions, as the brokers know them that are named for each."""
     by_broker: dict[int, list[Place]] = {}
     for place, broker_id in brokers.items():
         by_broker.setdefault(broker_id, []).append(place)
     addresses = broker_addresses(cluster)
+    found: dict[Place, list[ProducerState]] = {}
     for broker_id, places in sorted(by_broker.items()):
         if broker_id not in addresses:
             raise AdminError(f"{places[0]} has no leader, so nobody knows its transactions")
         for start in range(0, len(places), PARTITIONS_IN_A_REQUEST):
             some = places[start : start + PARTITIONS_IN_A_REQUEST]
-            yield from _open_on(cluster, addresses[broker_id], some)
+            found |= _producers_on(cluster, addresses[broker_id], some)
+    return found
 
 
-def _open_on(cluster: Access, address: Address, places: Iterable[Place]) -> Iterator[OpenTransaction]:
+def _producers_on(
+    cluster: Access, address: Address, places: Iterable[Place]
+) -> dict[Place, list[ProducerState]]:
     topics = [TopicRequest(name, indexes) for name, indexes in by_topic(places).items()]
-    request = DescribeProducersRequest(topics)
-    for topic in ask(cluster, address, request, DescribeProducersResponse).topics:
+    found = {}
+    for topic in ask(cluster, address, DescribeProducersRequest(topics), DescribeProducersResponse).topics:
         for partition in topic.partitions:
             place = Place(topic.name, partition.partition_index)
             _check(partition.error_code, partition.error_message or str(place))
-            for producer in partition.active_producers:
-                if producer.current_txn_start_offset >= 0:
-                    yield OpenTransaction(place, producer)
+            found[place] = partition.active_producers
+    return found
 
 
 def write_abort_marker(cluster: Access, place: Place, abortion: Abortion) -> None:

@@ -52,6 +52,7 @@ MODULES = {
     "quorum": "quorum",
     "pipeline": "pipeline",
     "profile": "profile",
+    "scripts": "scripts",
     "completion": "completion_script",
 }
 
@@ -139,7 +140,7 @@ def _option(action: "argparse.Action") -> click.Option:
     if action.nargs == 0:
         return click.Option(names, is_flag=True, help=action.help)
     choices: dict[str, Sequence[str]] = {"--log-level": LEVELS, "--log-format": FORMATS}
-    kinds: dict[object, click.ParamType] = {
+    kinds: dict[object, click.Path] = {
         "DIR": click.Path(file_okay=False),
         "FILE": click.Path(dir_okay=False),
     }

@@ -38,9 +38,12 @@ def _parse_level(text: str) -> LogLevel:
     level = level.strip().lower()
     if level not in LEVELS:
         raise ValueError(f"{level!r} is not a level: choose from {', '.join(LEVELS)}")
-    if equals and not _is_logger(name.strip()):
-        raise ValueError(f"{name.strip()!r} is not a logger: take a name from the log, such as odradek.net")
-    return LogLevel(name.strip(), level)
+    name = name.strip()
+    if equals and not _is_logger(name):
+        if not _is_logger(f"odradek.{name}"):
+            raise ValueError(f"{name!r} is not a logger: take a name from the log, such as odradek.net")
+        name = f"odradek.{name}"  # as a terminal shows it
+    return LogLevel(name, level)
 
 
 def _is_logger(name: str) -> bool:
@@ -62,10 +65,12 @@ def parse_format(text: str) -> str:
 class LineFormatter(logging.Formatter):
     """2026-01-31 12:00:00.123 INFO    [node 1] odradek.broker  message
 
-    Records carry `node` where a filter gave it to them, brackets and all."""
+    Records carry `node` where a filter gave it to them, brackets and all. At a terminal, which has the colours, our
+    loggers have short names: `broker`."""
 
     def __init__(self, coloured: bool) -> None:
-        line = "%(asctime)s.%(msecs)03d %(levelname)-7s %(node)s%(name)s  %(message)s"
+        name = "%(short_name)s" if coloured else "%(name)s"
+        line = f"%(asctime)s.%(msecs)03d %(levelname)-7s %(node)s{name}  %(message)s"
         super().__init__(line, "%Y-%m-%d %H:%M:%S", defaults={"node": ""})
         self._coloured = coloured
 
@@ -76,6 +81,7 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = one_line(record.message)
+        record.short_name = record.name.removeprefix("odradek.")
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:

@@ -155,7 +155,7 @@ def test(
         ]
         if not chosen:
             raise CommandError("there are no tests: write them as [[tests]] (docs/PIPELINES.md)")
-        with spark_for(pipelines, "local[2]", conf, verbose) as spark:
+        with spark_for(pipelines, "local[2]", conf, verbose, stores_classes=True) as spark:
             for pipeline, where, case in chosen:
                 outcome = run_test(spark, pipeline, where, case)
                 failed += bool(outcome.problems)

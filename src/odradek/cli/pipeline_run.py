@@ -101,9 +101,10 @@ def _run(
             else:
                 lines.message(pipeline.name, "starting Spark", log=str(log_file))
         small = all(pipeline.profile == "small" for pipeline in pipelines)
-        spark = stack.enter_context(
-            spark_for(pipelines, master, conf, verbose, log_file=log_file, small=small)
+        started = spark_for(
+            pipelines, master, conf, verbose, log_file=log_file, small=small, stores_classes=True
         )
+        spark = stack.enter_context(started)
         events = stack.enter_context(LiveView(metrics)) if is_live else lines
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]
         failed = prepare_all(runs)

@@ -99,8 +99,10 @@ def spark_for(
     *,
     log_file: Path | None = None,
     small: bool = True,
+    stores_classes: bool = False,
 ) -> Iterator["SparkSession"]:
-    """Spark, quiet unless asked, and stopped at the end. `small`: by that profile, for commands that see few rows."""
+    """Spark, quiet unless asked, and stopped at the end. `small`: by that profile, for commands that see few rows.
+    `stores_classes`: commands that process rows load the classes that are worth an archive."""
     from odradek.pipeline import session
 
     settings: dict[str, str] = {}
@@ -113,7 +115,9 @@ def spark_for(
     with tempfile.TemporaryDirectory(prefix="odradek-pipeline-") as directory:
         log = None if verbose else log_file or Path(directory) / "spark.log"
         path = [str(place.absolute()) for place in places]
-        spark = session.start(master, settings, log_file=log, python_path=path, small=small)
+        spark = session.start(
+            master, settings, log_file=log, python_path=path, small=small, stores_classes=stores_classes
+        )
         try:
             yield spark
         except Exception as error:

@@ -43,6 +43,7 @@ IMPORT_GARBAGE_THRESHOLD = 20_000  # objects; imports leave much behind, and nea
 FAILED = 1
 BAD_USAGE = 2
 NOT_SETTINGS = {  # other ODRADEK_ variables name settings
+    "ODRADEK_CLASS_ARCHIVE",
     "ODRADEK_DATA_DIR",
     "ODRADEK_BOOTSTRAP_SERVER",
     "ODRADEK_PROFILE",

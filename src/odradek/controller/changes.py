@@ -20,9 +20,10 @@ from odradek.metadata.records import (
     TopicRecord,
 )
 from odradek.model import id_to_text
-from odradek.wording import count_of, one_line, shown
+from odradek.wording import count_of, one_line, shown, some
 
 MAX_VALUE = 200  # characters of a setting
+MOVES_SHOWN = 3  # one by one
 
 RESOURCES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceType.GROUP: "group"}
 
@@ -75,12 +76,15 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
             new_by_name[record.resource_name].settings.append(f"{record.name}={_value(record, record.value)}")
     yield from (topic.change() for topic in created.values())
     yield from (_grown(before, topic_id, count) for topic_id, count in grown.items())
-    yield from (
-        _moved(before, record)
-        for record in moved
-        if record.replicas is not None
-        or record.adding_replicas is not None
-        or record.removing_replicas is not None
+    yield from _moves(
+        before,
+        [
+            record
+            for record in moved
+            if record.replicas is not None
+            or record.adding_replicas is not None
+            or record.removing_replicas is not None
+        ],
     )
     yield from (
         _altered(before, record)
@@ -95,6 +99,29 @@ def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
     total = len(topic.partitions) + count
     text = f"added {count_of(count, 'partition')} to topic {topic.name}, which has {total} now"
     return Change(text, {"topic": topic.name, "partitions": total})
+
+
+def _moves(before: MetadataImage, records: list[PartitionChangeRecord]) -> Iterator[Change]:
+    """A line for each partition, or one for all that begin or end their moves together."""
+    if len(records) <= MOVES_SHOWN:
+        yield from (_moved(before, record) for record in records)
+        return
+    for verb, is_begun in (("began to move", True), ("moved", False)):
+        names = [
+            f"{before.topics_by_id[record.topic_id].name}-{record.partition_id}"
+            for record in records
+            if _is_under_way(before, record) is is_begun
+        ]
+        if names:
+            text = f"{verb} {count_of(len(names), 'partition')}: {some(names)}"
+            yield Change(text, {"partitions": len(names)})
+
+
+def _is_under_way(before: MetadataImage, record: PartitionChangeRecord) -> bool:
+    old = before.topics_by_id[record.topic_id].partitions[record.partition_id]
+    adding = old.adding_replicas if record.adding_replicas is None else record.adding_replicas
+    removing = old.removing_replicas if record.removing_replicas is None else record.removing_replicas
+    return bool(adding or removing)
 
 
 def _moved(before: MetadataImage, record: PartitionChangeRecord) -> Change:

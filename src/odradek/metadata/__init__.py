@@ -3,7 +3,7 @@
     records      the records; `image`: what they say; `delta` and `mapping`: its next version, at the cost of the change
     log          the metadata log; `loading`: what a start makes of it
     snapshot     the image as records; `snapshot_files`, `snapshotting` (when), `snapshot_exchange` (between nodes)
-    formatting   whose a data directory is, and the first voters
+    formatting   whose a data directory is, and the first voters; `node_format`: what a user asks for, once
 
 `api.create_topics` and similar handlers pass the request message to `services.metadata`. On the active controller,
 the leader of the quorum, the pure controller decides on the newest image, a large request in parts; the records are

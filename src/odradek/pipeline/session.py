@@ -7,6 +7,8 @@ gets its terminal back. `verbose` changes nothing.
 Ctrl-C waits until Java responds, a few seconds. If PySpark is interrupted before that, it deletes the directory in
 which Java is about to write its port; Java then fails to do so, and keeps running forever.
 
+On one machine Java's classes are kept between runs (`odradek.spark.class_archive`), which halves what a start takes.
+
 Every query is woven in its own session (`new_session`): views of two pipelines may have the same name.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.file.errors import PipelineError
+from odradek.spark.class_archive import java_options
 from odradek.spark.environment import missing
 from odradek.spark.launching import installed_pyspark, use_this_python
 
@@ -56,8 +59,10 @@ def start(
     log_file: Path | None,
     python_path: Sequence[str] = (),
     small: bool = False,
+    stores_classes: bool = False,
 ) -> "SparkSession":
-    """Start Spark. Its log goes to the file; without one, to standard error. `small`: for few rows, by that profile."""
+    """Start Spark. Its log goes to the file; without one, to standard error. `small`: for few rows, by that profile.
+    `stores_classes`: this run may store an archive of Java's classes for the next one."""
     reason = missing()
     if reason is not None:
         raise PipelineError(reason)
@@ -71,6 +76,8 @@ def start(
         settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
+        if options := java_options("small" if small else "run", stores=stores_classes):
+            settings.setdefault("spark.driver.defaultJavaOptions", options)
     use_this_python()
     _extend_path(python_path)
     for name in (

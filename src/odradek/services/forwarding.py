@@ -24,6 +24,7 @@ from odradek.services.calls import call
 from odradek.services.quorum import Quorum
 from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, drain
+from odradek.wording import why
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Forwarder:
                 try:
                     return await self._ask(leader[1], request, version, caller, left)
                 except (OSError, ProtocolError) as error:
-                    reason = str(error) or "it does not respond"
+                    reason = why(error)
                     counted(
                         log, logging.INFO, "", reason, "cannot reach the controller, trying again: %s", reason
                     )

@@ -19,9 +19,11 @@ from odradek.errors import ErrorCode
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.image import MetadataImage
+from odradek.model import TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
 from odradek.services.metadata import BrokerMetadata
+from odradek.wording import count_of, some
 
 if TYPE_CHECKING:
     from odradek.wire.messages.alter_partition import AlterPartitionRequest
@@ -63,6 +65,9 @@ class InSyncReplicas:
         self._max_lag_ms = max_lag_ms
         self._proposals: dict[Leader, _Proposal] = {}  # at most one for each leader
         self._unsent: dict[Leader, None] = {}
+        self._news: dict[
+            str, list[tuple[TopicPartition, list[int]]]
+        ] = {}  # what the log does not say yet, by reason
         self._has_news = asyncio.Event()
 
     def fetched(self, leader: Leader) -> None:
@@ -94,12 +99,28 @@ class InSyncReplicas:
         )
 
     def _propose(self, leader: Leader, isr: frozenset[int], reason: str) -> None:
-        log.info("%s: proposing the ISR %s, because %s", leader.topic_partition, sorted(isr), reason)
+        self._news.setdefault(reason, []).append((leader.topic_partition, sorted(isr)))
         leader.propose_isr(isr)
         members = tuple((replica, self._epoch_of(leader, replica)) for replica in sorted(isr))
         self._proposals[leader] = _Proposal(leader, leader.partition_epoch, members)
         self._unsent[leader] = None
         self._has_news.set()
+
+    def _tell_news(self) -> None:
+        """One line for all partitions that change for one reason: a broker that stops leaves hundreds of ISRs."""
+        for reason, changes in self._news.items():
+            (name, isr), *others = changes
+            if not others:
+                log.info("%s: proposing the ISR %s, because %s", name, isr, reason)
+                continue
+            names = [str(one) for one, _ in changes]
+            log.info(
+                "proposing new ISRs of %s, because %s: %s",
+                count_of(len(names), "partition"),
+                reason,
+                some(names),
+            )
+        self._news.clear()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -121,6 +142,7 @@ class InSyncReplicas:
         while True:
             await self._has_news.wait()
             self._has_news.clear()
+            self._tell_news()
             self._forget_settled()
             sent = [self._proposals[leader] for leader in self._unsent if leader in self._proposals]
             self._unsent.clear()

@@ -42,6 +42,7 @@ from odradek.serving.request import Request
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets
+from odradek.wording import why
 
 if TYPE_CHECKING:
     from odradek.wire.messages.update_raft_voter import UpdateRaftVoterRequest
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 1.0  # how long a leader that stops waits for the others to learn of it
 RETRY_SECONDS = 0.2  # after a sync could not begin
+LASTING_SECONDS = 10.0  # a node that cannot be reached for longer is worth a line
 UPDATE_PAUSE_SECONDS = 1.0
 
 KRAFT_VERSION = 1
@@ -125,6 +127,7 @@ class Quorum:
         self._last_number = 0
         self._changed = asyncio.Event()  # set when the role, the leader, the image or `is_caught_up` changes
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._unreachable: dict[int, float] = {}  # nodes that cannot be reached, since this time
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._syncing: asyncio.Task[None] | None = None  # the sync that runs in a thread
@@ -311,24 +314,24 @@ class Quorum:
         task.add_done_callback(self._tasks.pop)
         return task
 
+    def _tell_unreachable(self, peer: int, error: Exception) -> None:
+        """Nodes of a cluster start one after the other: only what lasts is told."""
+        now = self._host.monotonic()
+        lasts = now - self._unreachable.setdefault(peer, now) >= LASTING_SECONDS
+        level = logging.INFO if lasts and not isinstance(error, TimeoutError) else logging.DEBUG
+        name, reason = self._peers.name_of(peer), why(error)
+        counted(log, level, str(peer), reason, "the quorum cannot reach %s: %s", name, reason)
+
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
             response, addresses = await self._peers.ask(peer, body, self._endpoints)
         except (OSError, ProtocolError) as error:
-            level = logging.DEBUG if isinstance(error, TimeoutError) else logging.INFO
-            counted(
-                log,
-                level,
-                str(peer),
-                str(error),
-                "the quorum cannot reach %s: %s",
-                self._peers.name_of(peer),
-                error,
-            )
+            self._tell_unreachable(peer, error)
             is_gone = isinstance(error, ConnectionRefusedError)
             with self._happening():
                 self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
+        self._unreachable.pop(peer, None)
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             warn_of_response(self._peers.name_of(peer), self._cluster_id)
         self._peers.learn(addresses)

@@ -47,6 +47,7 @@ from odradek.wire.replica_fetch import (
     ReplicaResponse,
     ReplicatedPartition,
 )
+from odradek.wording import why
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,14 @@ SESSION_ERRORS = (
 # After a request that failed as a whole. The link pauses longer before it connects again.
 RETRY_SECONDS = 0.05
 THROTTLED_SECONDS = 0.1  # until a partition that was held back is looked at again
+LASTING_SECONDS = 10.0  # a leader that refuses a partition for longer is worth a warning
+PASSING = (  # the two brokers do not know the same metadata yet
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
 FULL_BACKOFFS = 5  # times replica.fetch.backoff.ms, until a partition asks again that there is no room for
 
 DeleteRecords = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
@@ -189,6 +198,7 @@ class Fetcher:
         self._paused: dict[Key, float] = {}  # until this time
         self._wanted: dict[Key, Position] = {}  # for every partition that is followed and not paused
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
+        self._failing: dict[Key, float] = {}  # since this time
         # Those that the quota may hold back: to be looked at every time.
         self._throttled: dict[Key, None] = {}
         # As of this image the leader is at this address, and this is how we ask it.
@@ -213,6 +223,7 @@ class Fetcher:
         if self._followed.get(key) is replica:
             del self._followed[key]
             self._paused.pop(key, None)
+            self._failing.pop(key, None)
             self._changed[key] = None
 
     def end_pauses(self) -> None:
@@ -238,10 +249,10 @@ class Fetcher:
                 self._session.reset()
                 self._log(
                     logging.INFO,
-                    str(error),
+                    why(error),
                     "cannot fetch from broker %d, trying again: %s",
                     self._leader_id,
-                    error,
+                    why(error),
                 )
                 await asyncio.sleep(RETRY_SECONDS)
             except FetchRefused as refused:
@@ -382,6 +393,7 @@ class Fetcher:
             try:
                 if self._take_partition(follower, partition):
                     grown.append(follower)
+                self._failing.pop(key, None)
                 if follower.has_to_start_at(partition.log_start_offset):
                     starts[follower.topic_partition] = key, partition.log_start_offset
             except (KafkaError, OSError) as error:
@@ -398,8 +410,17 @@ class Fetcher:
             self._failed(starts[name][0], name, error)
 
     def _failed(self, key: Key, name: TopicPartition, error: Exception) -> None:
-        what = f"{name} {error}"
-        self._log(logging.WARNING, what, "%s cannot follow its leader, trying again: %s", name, error)
+        """A new topic or a new leader is known here before it is known there, or after: only what lasts is a warning,
+        one for all partitions with that reason."""
+        now = self._replication.host.monotonic()
+        since = self._failing.setdefault(key, now)
+        is_passing = isinstance(error, KafkaError) and error.code in PASSING
+        level = logging.DEBUG if is_passing and now - since < LASTING_SECONDS else logging.WARNING
+        text = "%s cannot follow its leader, trying again: %s"
+        if level == logging.DEBUG:
+            log.debug(text, name, error)
+        else:
+            self._log(level, str(error), text, name, error)
         self._pause(key)
 
     def _is_asked_for(self, key: Key, follower: Follower) -> bool:

@@ -67,6 +67,8 @@ def _describe_sink(report: Report, name: str, stages: Graph) -> dict[str, Any]:
 
 def _text(pipeline: Pipeline, name: str) -> str:
     transform = pipeline.transforms[name]
+    if transform.returns:
+        return f"{transform.function} returns {transform.returns}"
     return transform.function or sql_of(pipeline, transform)
 
 

@@ -156,10 +156,13 @@ class Weaver:
         frame = apply(self.spark, self.pipeline, transform, self.woven.rows)
         if transform.require:
             check_requirements(self.pipeline, transform, frame)
-            judged = frame.withColumn(REASON, requirement_reason(transform))
-            self.woven.judged[name] = judged
+            judged = self.woven.judged[name] = self.judged(name, frame)
             frame = judged.where(self._meets(name)).drop(REASON)
         return self._name(name, frame)
+
+    def judged(self, name: str, frame: DataFrame) -> DataFrame:
+        """The rows with the requirement that each does not meet."""
+        return frame.withColumn(REASON, requirement_reason(self.pipeline.transforms[name]))
 
     def _meets(self, name: str) -> Column:
         met = F.col(REASON).isNull()

@@ -99,7 +99,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Transform:
-    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition."""
+    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition.
+    `returns`: the columns of a function that is called with Arrow batches, not with DataFrames."""
 
     name: str
     key: Key
@@ -107,6 +108,7 @@ class Transform:
     sql_file: str
     function: str
     inputs: tuple[str, ...]
+    returns: str
     require: Mapping[str, str]
     watermark: Watermark | None
 

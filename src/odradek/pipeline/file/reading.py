@@ -108,6 +108,9 @@ class _Reader:
         inputs = table.texts("inputs") if function else ()
         if function and not inputs:
             table.complain("", 'name what the function reads: inputs = ["orders"]')
+        returns = table.text("returns") if function else ""
+        if returns and len(inputs) > 1:
+            table.complain("returns", "a function of Arrow batches has one input")
         require = {}
         for reason, condition in table.mapping("require").items():
             if isinstance(condition, str) and condition:
@@ -121,6 +124,7 @@ class _Reader:
             sql_file=table.text("sql_file"),
             function=function,
             inputs=inputs,
+            returns=returns,
             require=require,
             watermark=read_watermark(table),
         )

@@ -14,7 +14,9 @@ Topics are decoded where they are read (`odradek.spark.typed`), and only values 
 for the others `value` is null. All records that are rejected are among these, so good ones cost nothing here.
 """
 
+import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
@@ -26,7 +28,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from odradek.pipeline.file.definition import Pipeline, Source
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.rows.reasons import reason_for
+from odradek.pipeline.rows.reasons import GENERIC, reason_for
 from odradek.spark.schema import UNDECIDED
 from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder, fetch_schema
 
@@ -38,6 +40,8 @@ VALUE_KEY = "__odradek_value"
 END_KEY = "__odradek_end"
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 CSV_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+EXPLAINED_BYTES = 50_000  # of a value in an error
+REFUSED = re.compile(r"source '([^']+)': .*?: <([A-Za-z0-9+/=]*)>")
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_file")
 
@@ -213,18 +217,41 @@ def rows_of(decoded: DataFrame, schema: StructType, metadata: Mapping[str, str])
 def refuse_rejected(
     decoded: DataFrame, pipeline: Pipeline, source: Source, schema: StructType, place: list[Column]
 ) -> DataFrame:
-    """Without a place for dead letters, a record that cannot be decoded ends the pipeline, and is named."""
+    """Without a place for dead letters, a record that cannot be decoded ends the pipeline, and is named.
+
+    A function that explains would cost every row of a stream a way to Python and back. So the error has the value, and
+    `explain_refusal` finds the reason once the run has ended.
+    """
+    if decoded.isStreaming:
+        reason = F.concat(F.lit("<"), F.base64(F.substring("value", 1, EXPLAINED_BYTES)), F.lit(">"))
+    else:
+        reason = reason_column(pipeline, source, schema)
     where = [
         F.lit(f"source '{source.name}': "),
         *place,
         F.lit(": "),
-        reason_column(pipeline, source, schema),
+        reason,
         F.lit(". Declare [dead_letters] to set such records aside"),
     ]
     failed = F.raise_error(F.concat(*where)).cast("boolean")
     return decoded.withColumn(
         REJECTED, held_in_place(F.when(F.col(REJECTED), failed).otherwise(F.lit(False)))
     )
+
+
+def explain_refusal(pipeline: Pipeline, text: str) -> str:
+    """The error of `refuse_rejected` with a reason in place of the value; other errors as they are."""
+    found = REFUSED.search(text)
+    if found is None or found[1] not in pipeline.sources:
+        return text
+    source, value = pipeline.sources[found[1]], base64.b64decode(found[2])
+    avro = None
+    if source.format == "avro":
+        avro = _cached_decoder(schema_text(pipeline, source), source.framing, source.registry)
+    reason = GENERIC
+    if len(value) < EXPLAINED_BYTES:
+        reason = reason_for(source.format, row_schema(pipeline, source).jsonValue(), value, avro)
+    return f"{text[: found.start(2) - 1]}{reason}{text[found.end(2) + 1 :]}"
 
 
 def held_in_place(condition: Column) -> Column:

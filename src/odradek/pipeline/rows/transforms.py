@@ -1,10 +1,14 @@
-"""From DataFrames to a DataFrame: Spark SQL over other stages, or a function of the user's."""
+"""From DataFrames to a DataFrame: Spark SQL over other stages, or a function of the user's.
+
+A function gets DataFrames, once, and returns one. With `returns` it is called in Spark's workers instead, with each
+Arrow batch as it comes from Java: no object is made for a row unless the function does so.
+"""
 
 import difflib
 import importlib
 import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -16,6 +20,7 @@ from odradek.pipeline.file.document import Key
 from odradek.pipeline.file.errors import PipelineError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 REASON = "__reason"  # the column that says which requirement a row does not meet
@@ -135,6 +140,8 @@ def load_function(pipeline: Pipeline, transform: Transform) -> Any:
 
 def _call(pipeline: Pipeline, transform: Transform, frames: list[DataFrame]) -> DataFrame:
     function = load_function(pipeline, transform)
+    if transform.returns:
+        return _in_arrow(pipeline, transform, function, frames[0])
     try:
         frame = function(*frames)
     except PipelineError:
@@ -148,6 +155,18 @@ def _call(pipeline: Pipeline, transform: Transform, frames: list[DataFrame]) -> 
         problem = f"{transform.function} returned {type(frame).__name__}, it must return a DataFrame"
         raise pipeline.error((*transform.key, "function"), problem)
     return frame
+
+
+def _in_arrow(pipeline: Pipeline, transform: Transform, function: Any, frame: DataFrame) -> DataFrame:
+    def each(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in batches:
+            yield function(batch)
+
+    try:
+        return frame.mapInArrow(each, transform.returns)
+    except PySparkException as error:
+        problem = f"these are not columns: {plain(error)}"
+        raise pipeline.error((*transform.key, "returns"), problem) from None
 
 
 def _users_frame(error: BaseException) -> traceback.FrameSummary:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from odradek.pipeline.check.weaving import Weaver, graph
@@ -49,6 +49,11 @@ def rejects_of(pipeline: Pipeline, stage: str) -> QueryId:
     return QueryId("decode" if stage in pipeline.sources else "transform", stage)
 
 
+def counts_of(rejected: Column) -> tuple[Column, Column]:
+    """What is observed of rows that a stage judges."""
+    return F.count(F.lit(1)).alias("rows"), F.count_if(rejected).alias("rejected")
+
+
 class Output:
     """`place` names the files of a batch's dead letters."""
 
@@ -83,14 +88,14 @@ class Output:
     def frame(self, weaver: Weaver, observed: Observation | str = OBSERVED) -> DataFrame:
         """The rows of the sink, or the rejected rows; counted."""
         woven = weaver.weave(self.stage, self.skipped())
-        rows = F.count(F.lit(1)).alias("rows")
         if self.sink is not None:
+            rows = F.count(F.lit(1)).alias("rows")
             return self.sink.plan(woven.rows[self.stage]).observe(observed, rows)
         if self.identity.kind == "decode":
             rejected, every = F.col(REJECTED), woven.decoded[self.stage]
         else:
             rejected, every = F.col(REASON).isNotNull(), woven.judged[self.stage]
-        return every.observe(observed, rows, F.count_if(rejected).alias("rejected")).where(rejected)
+        return every.observe(observed, *counts_of(rejected)).where(rejected)
 
     def explained(self, rows: DataFrame, weaver: Weaver) -> DataFrame:
         """Rejected rows of `frame` as they are passed to `write`: a source's need its schema to become letters."""
@@ -123,8 +128,8 @@ class Output:
     def letters_in_transaction(self) -> bool:
         return self.ledger_settings is not None and self._letters_join
 
-    def parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
-        """What a batch adds to its transaction. `held` are frames to release afterwards."""
+    def parts(self, rows: DataFrame, held: list[DataFrame]) -> Iterator[Part]:
+        """What the rows of a batch add to its transaction. `held` are frames to release afterwards."""
         if self.sink is not None:
             yield self.sink.part(rows)
         else:
@@ -133,9 +138,12 @@ class Output:
             if not rows.isEmpty():
                 letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
                 yield letters_part(letters, self.pipeline)
+
+    def pending_parts(self, session: SparkSession, number: int) -> Iterator[Part]:
+        """The letters of records that were taken out of a batch because this output failed on them."""
         if self._letters_join:
             for record in self._checkpoint.pending(self.identity.kind, self.identity.name, number):
-                letter = letter_of(rows.sparkSession, self.pipeline, self.identity.name, BadRecord(**record))
+                letter = letter_of(session, self.pipeline, self.identity.name, BadRecord(**record))
                 yield letters_part(letter, self.pipeline)
 
     # Writing, at least once
@@ -149,6 +157,16 @@ class Output:
             rows.write.format("noop").mode("overwrite").save()  # state and watermark move on all the same
             return 0
         return self.sink.write(Batch(number, lambda: self._place(number), self._show), rows)
+
+    def write_few(self, rejected: DataFrame, weaver: Weaver, number: int) -> None:
+        """Write rejected rows of `frame`, computed once: first all of them are counted, which also completes what is
+        observed, and only if there are any, they are explained and written."""
+        rejected.persist()
+        try:
+            if rejected.count():
+                self.write(self.explained(rejected, weaver), number)
+        finally:
+            rejected.unpersist()
 
     def _write_rejected(self, rows: DataFrame, batch: int) -> None:
         """Rejected rows are few. They are cached while they are written, so that they are computed once."""

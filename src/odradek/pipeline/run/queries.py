@@ -226,7 +226,8 @@ class Query:
                 frame.unpersist()
 
     def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
-        return self.outputs[0].parts(rows, number, held)
+        yield from self.outputs[0].parts(rows, held)
+        yield from self.outputs[0].pending_parts(rows.sparkSession, number)
 
     def _write_batch(self, rows: DataFrame, number: int) -> None:
         if self.is_once:

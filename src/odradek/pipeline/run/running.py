@@ -21,6 +21,7 @@ from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.kinds.registry import sink_kinds
+from odradek.pipeline.rows.decoding import explain_refusal
 from odradek.pipeline.run.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.run.isolation import TooMany
 from odradek.pipeline.run.outputs import QueryId, rejects_of
@@ -302,7 +303,8 @@ class PipelineRun:
         query, label = supervised.query, supervised.query.blamed
         if self.pipeline.dead_letters is None:
             hint = "" if "Declare" in failure.reason else ". Declare [dead_letters] to set such records aside"
-            return self._give_up(f"{label}: {failure.reason.rstrip('.')}{hint}")
+            reason = explain_refusal(self.pipeline, failure.reason)
+            return self._give_up(f"{label}: {reason.rstrip('.')}{hint}")
         text = f"{label}: looking for the records it failed on: {failure.reason}"
         self.events.message(self.pipeline.name, text)
         try:

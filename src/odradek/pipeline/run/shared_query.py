@@ -1,8 +1,13 @@
 """A query with several outputs: its source is read and decoded once, and each batch is written to all of them.
 
-The stream is the decoded records. A batch of them is kept while the outputs are written one after the other, each woven
-over that batch as it would be over the stream: stages treat row by row (`check.sharing`), so it makes no difference.
-Of good records only the row is kept, of rejected ones also their bytes.
+The stream is the decoded records. The outputs are written one after the other, each woven over the batch as it would be
+over the stream: stages treat row by row (`check.sharing`), so it makes no difference. If that takes several passes, the
+batch is kept meanwhile: of good records only the row, of rejected ones also their bytes.
+
+**Rejected rows are few, and usually there are none.** So the pass of a sink also counts the rows that the stages on its
+way reject; the output of a stage that rejected nothing needs no pass of its own. One sink and its dead letters are then
+written in one pass, and nothing is kept. Keeping costs as much as decoding, so a batch is kept only if it has several
+sinks, or if rows of the batch before were rejected.
 
 **A batch is one transaction**, with the rows of all outputs, if one of them is written exactly once.
 
@@ -11,10 +16,11 @@ process lives: what one output fails on does not repeat the rows of the others. 
 records that it fails on, and only those.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -25,7 +31,8 @@ from odradek.pipeline.kinds.registry import source_kind
 from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.kinds.source import SourceKind
 from odradek.pipeline.rows.decoding import REJECTED
-from odradek.pipeline.run.outputs import Output, QueryId, rejects_of
+from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.run.outputs import Output, QueryId, counts_of, rejects_of
 from odradek.pipeline.run.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.run.queries import Query
 from odradek.pipeline.session import new_session
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BYTES = ("value", "headers")  # columns of a record that only dead letters need
+COUNTS_WAIT_S = 2.0
 KEPT_COUNTS = 100  # batches; Spark itself keeps the reports of as many
 
 
@@ -42,19 +50,33 @@ class SharedWeaver(Weaver):
     """Weaves over a batch of decoded records of one source."""
 
     def __init__(
-        self, batch: DataFrame, pipeline: Pipeline, stages: Graph, source: str, schema: StructType
+        self,
+        batch: DataFrame,
+        pipeline: Pipeline,
+        stages: Graph,
+        source: str,
+        schema: StructType,
+        counted: Mapping[str, Observation] | None = None,
     ) -> None:
+        """`counted`: stages whose rows are counted as they pass, and those of them that the stage rejects."""
         session = batch.sparkSession
         super().__init__(session, pipeline, BatchReader(session, pipeline), stages)
-        self._batch, self._source, self._schema = batch, source, schema
+        self._batch, self._source, self._schema, self._counted = batch, source, schema, counted or {}
 
     def schema_of(self, kind: SourceKind) -> StructType:
         return self._schema if kind.source.name == self._source else super().schema_of(kind)
 
     def decoded(self, kind: SourceKind, schema: StructType, skipped: Skipped) -> DataFrame:
-        found = without_skipped(self._batch, skipped)
+        found = self._count(kind.source.name, without_skipped(self._batch, skipped), F.col(REJECTED))
         self.woven.decoded[kind.source.name] = found
         return found
+
+    def judged(self, name: str, frame: DataFrame) -> DataFrame:
+        return self._count(name, super().judged(name, frame), F.col(REASON).isNotNull())
+
+    def _count(self, stage: str, rows: DataFrame, rejected: Column) -> DataFrame:
+        observation = self._counted.get(stage)
+        return rows if observation is None else rows.observe(observation, *counts_of(rejected))
 
 
 class SharedQuery(Query):
@@ -77,7 +99,9 @@ class SharedQuery(Query):
             -1,
             {},
         )  # of the newest batch, with their counts
+        self._rejected_last = False  # the newest batch had rejected rows
         self._counts: dict[int, dict[Output, dict[str, int]]] = {}
+        self._reads: dict[int, int] = {}  # how often records of a batch were read
 
     def _outputs(self, show: Callable[[str], None], sink: SinkKind | None) -> list[Output]:
         identities = [QueryId("sink", name) for name in self.group.sinks]
@@ -119,57 +143,87 @@ class SharedQuery(Query):
         return _without_bytes(weaver.decoded(kind, self._schema, {}), kind)
 
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        rows.persist()
+        if self.is_once or self._written[0] != number:  # a transaction has all outputs, or none
+            self._written = (number, {})
+        is_kept = self._rejected_last or self._passes() > 1
+        self._reads[number] = 1 if is_kept else 0
+        if is_kept:
+            rows.persist()
         try:
             if self.is_once:
                 self._write_once(rows, number)
             else:
                 self._write_one_by_one(rows, number)
         finally:
-            rows.unpersist()
+            if is_kept:
+                rows.unpersist()
         self._failed = None
-        self._counts.pop(number - KEPT_COUNTS, None)
+        counts = self._written[1]
+        self._rejected_last = any(one.get("rejected") for one in counts.values())
+        self._counts[number] = counts
+        for kept in (self._counts, self._reads):
+            kept.pop(number - KEPT_COUNTS, None)
+
+    def _passes(self) -> int:
+        """The number of passes over a batch without rejected rows."""
+        unwritten = self.unwritten
+        counted = [one for output in unwritten for one in self._counted_by(output)]
+        return sum(output not in counted for output in unwritten)
+
+    def _counted_by(self, output: Output) -> list[Output]:
+        """Rejects that a pass of this output counts: of stages on its way, if both skip the same records."""
+        if output.sink is None:
+            return []
+        assert self._stages is not None
+        needed, skipped = self._stages.needed_by(output.stage), output.skipped()
+        return [
+            one
+            for one in self.unwritten
+            if one.sink is None and one.stage in needed and one.skipped() == skipped
+        ]
 
     def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
         """Those of all outputs, in one transaction. Each is computed before the next is asked for."""
-        counts = self._counts[number] = {}
         for output in self.outputs:
-            self._failed = output
-            frame, weaver, observation = self._observed(output, rows)
-            if output.sink is not None or frame.count():
-                yield from output.parts(output.explained(frame, weaver), number, held)
-            counts[output] = observation.get
+            yield from output.pending_parts(rows.sparkSession, number)
+            if output in self._written[1]:
+                continue  # it has no rows
+            passing = self._begin_pass(output, rows, number)
+            if output.sink is not None:
+                yield from output.parts(passing.frame, held)
+            else:
+                passing.frame.persist()
+                held.append(passing.frame)
+                if passing.frame.count():
+                    yield from output.parts(output.explained(passing.frame, passing.weaver), held)
+            self._written[1].update(passing.counts())
         self._failed = None
 
     def _write_one_by_one(self, rows: DataFrame, number: int) -> None:
-        if self._written[0] != number:
-            self._written = (number, {})
-        counts = self._written[1]
-        for output in self.unwritten:
-            self._failed = output
-            counts[output] = self._write_output(output, rows, number)
-        self._counts[number] = counts
+        for output in self.outputs:
+            if output not in self._written[1]:  # it may be known by now that it has no rows
+                passing = self._begin_pass(output, rows, number)
+                if output.sink is not None:
+                    output.write(passing.frame, number)
+                else:
+                    output.write_few(passing.frame, passing.weaver, number)
+                self._written[1].update(passing.counts())
 
-    def _write_output(self, output: Output, rows: DataFrame, number: int) -> dict[str, int]:
-        """Returns the counts of the output's rows."""
-        frame, weaver, observation = self._observed(output, rows)
-        if output.sink is not None or frame.count():
-            output.write(output.explained(frame, weaver), number)
-        return observation.get
+    def _begin_pass(self, output: Output, rows: DataFrame, number: int) -> "Pass":
+        self._failed = output
+        self._reads[number] += not rows.is_cached
+        counted = {one: Observation() for one in self._counted_by(output)}
+        weaver = self._weaver(rows, {one.stage: observation for one, observation in counted.items()})
+        return Pass(output, weaver, counted)
 
-    def _observed(self, output: Output, rows: DataFrame) -> tuple[DataFrame, Weaver, Observation]:
-        """An output's rows of a batch, which are counted when they are computed."""
+    def _weaver(self, rows: DataFrame, counted: Mapping[str, Observation] | None = None) -> SharedWeaver:
         assert self._stages is not None
-        weaver = SharedWeaver(rows, self.pipeline, self._stages, self.group.source, self._schema)
-        observation = Observation()
-        return output.frame(weaver, observation), weaver, observation
+        return SharedWeaver(rows, self.pipeline, self._stages, self.group.source, self._schema, counted)
 
     def woven(self, output: Output) -> DataFrame:
         """What is made of a batch for an output, over a batch that has no records."""
         base = self.frame()
-        assert self._stages is not None
-        batch = base.sparkSession.createDataFrame([], base.schema)
-        weaver = SharedWeaver(batch, self.pipeline, self._stages, self.group.source, self._schema)
+        weaver = self._weaver(base.sparkSession.createDataFrame([], base.schema))
         return output.explained(output.frame(weaver), weaver)
 
     # Reports
@@ -177,15 +231,41 @@ class SharedQuery(Query):
     def _progress_of_batch(self, facts: dict[str, Any]) -> list[BatchProgress]:
         observed = facts.get("observedMetrics") or {}
         counts = self._counts.get(facts["batchId"], {})
+        read = int(facts.get("numInputRows") or 0) // max(self._reads.get(facts["batchId"], 1), 1)
         return [
             batch_progress(
                 self.pipeline.name,
                 output.label,
                 output.identity.kind,
-                facts | {"observedMetrics": observed | {OBSERVED: counts.get(output)}},
+                facts | {"numInputRows": read, "observedMetrics": observed | {OBSERVED: counts.get(output)}},
             )
             for output in self.outputs
         ]
+
+
+class Pass:
+    """One output's way over a batch: its rows, which are counted when they are computed, and so are rejected ones."""
+
+    def __init__(self, output: Output, weaver: SharedWeaver, counted: Mapping[Output, Observation]) -> None:
+        self._output, self.weaver, self._counted = output, weaver, counted
+        self._observation = Observation()
+        self.frame = output.frame(weaver, self._observation)
+
+    def counts(self) -> dict[Output, dict[str, int]]:
+        """Once its frame is computed: the counts of its rows, and those of rejects that turned out to have none."""
+        known = {one: _counts_if_known(observed) for one, observed in self._counted.items()}
+        found = {one: each for one, each in known.items() if each.get("rejected") == 0}
+        return {self._output: self._observation.get} | found
+
+
+def _counts_if_known(observation: Observation) -> dict[str, int]:
+    """What was counted in a pass that has ended. Nothing if Spark left the stage out, as it does below a filter that no
+    row can meet: nobody would ever be told."""
+    assert observation._jo is not None
+    counted, deadline = observation._jo.future(), time.monotonic() + COUNTS_WAIT_S
+    while not counted.isCompleted() and time.monotonic() < deadline:  # Spark tells us a moment later
+        time.sleep(0.002)
+    return observation.get if counted.isCompleted() else {}
 
 
 def _without_bytes(decoded: DataFrame, kind: SourceKind) -> DataFrame:

@@ -8,12 +8,21 @@ the block; and how many entries there have been.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from odradek.spark.compiled import compiled
 from odradek.spark.decoding_kernel import read_varint
 from odradek.spark.typed.avro_program import BINARY, BRANCHES, ENUM, NULL_BRANCH
-from odradek.spark.typed.json_kernel import MAX_ENTRIES, is_repeated, take_back
+from odradek.spark.typed.kernel_arrays import (
+    MAX_ENTRIES,
+    Bytes,
+    Int32s,
+    Int64s,
+    Table,
+    cell_of,
+    is_repeated,
+    is_valid,
+    take_back,
+)
 from odradek.spark.typed.numbers import WHOLE_POWERS, bits_of
 from odradek.spark.typed.program import (
     BASE,
@@ -27,7 +36,6 @@ from odradek.spark.typed.program import (
     HIGH,
     INNER,
     KIND,
-    LEVEL,
     LOW,
     MAP,
     MAX_DEPTH,
@@ -37,11 +45,6 @@ from odradek.spark.typed.program import (
     WHOLE,
 )
 from odradek.spark.typed.texts import is_utf8, span_of
-
-Bytes = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Table = npt.NDArray[np.int64]
 
 NODE, NEXT, ENTRIES = range(3)
 FRAME_COLUMNS = 3
@@ -173,10 +176,7 @@ def read_record(
                 if position < 0:
                     return False
                 if count == 0:
-                    level = nodes[top, LEVEL]
-                    cells[nodes[top, BASE] + (row if level == 0 else counts[level] - 1)] = frames[
-                        depth, ENTRIES
-                    ]
+                    cells[cell_of(nodes, top, row, counts)] = frames[depth, ENTRIES]
                     depth -= 1
                     continue
                 if count < 0:
@@ -207,9 +207,7 @@ def read_record(
                 return False
             if branch == nodes[child, NULL_BRANCH]:
                 continue
-        level = nodes[child, LEVEL]
-        cell = nodes[child, BASE] + (row if level == 0 else counts[level] - 1)
-        child_kind = nodes[child, KIND]
+        child_kind, cell = nodes[child, KIND], cell_of(nodes, child, row, counts)
         if child_kind <= MAP:
             if depth == MAX_DEPTH:
                 return False
@@ -242,7 +240,7 @@ def decode_records(
     frames = np.empty((MAX_DEPTH + 1, FRAME_COLUMNS), np.int64)
     before, left = np.empty(counts.size, np.int64), 0
     for row in range(ends.size - 1):
-        if not valid[row >> 3] >> (row & 7) & 1:
+        if not is_valid(valid, row):
             continue
         before[:] = counts
         start, end = np.int64(ends[row]) + frame_bytes, np.int64(ends[row + 1])

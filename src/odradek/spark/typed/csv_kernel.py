@@ -6,10 +6,10 @@ An empty field is null.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from odradek.spark.compiled import compiled
-from odradek.spark.typed.json_kernel import after_word, take_back
+from odradek.spark.typed.json_kernel import after_word
+from odradek.spark.typed.kernel_arrays import Bytes, Int32s, Int64s, Table, is_valid, take_back
 from odradek.spark.typed.program import (
     BASE,
     BOOLEAN,
@@ -27,11 +27,6 @@ from odradek.spark.typed.program import (
 )
 from odradek.spark.typed.scalars import number_cell, time_cell
 from odradek.spark.typed.texts import PLAIN, QUOTE, after_character, span_of
-
-Bytes = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Table = npt.NDArray[np.int64]
 
 COMMA, BLANK = 44, 32
 
@@ -124,7 +119,7 @@ def decode_lines(
     """Fill the cells of all rows; those of which `undecided` is 1 have none. Returns how many these are."""
     left = 0
     for row in range(ends.size - 1):
-        if not valid[row >> 3] >> (row & 7) & 1:
+        if not is_valid(valid, row):
             continue
         start, end = np.int64(ends[row]), np.int64(ends[row + 1])
         if read_line(data, start, end, row, nodes, zone_s, cells, present):  # type: ignore[arg-type]

@@ -10,9 +10,19 @@ have their fields in the same order.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from odradek.spark.compiled import compiled
+from odradek.spark.typed.kernel_arrays import (
+    MAX_ENTRIES,
+    Bytes,
+    Int32s,
+    Int64s,
+    Table,
+    cell_of,
+    is_repeated,
+    is_valid,
+    take_back,
+)
 from odradek.spark.typed.numbers import skip_number
 from odradek.spark.typed.program import (
     ARRAY,
@@ -24,7 +34,6 @@ from odradek.spark.typed.program import (
     HIGH,
     INNER,
     KIND,
-    LEVEL,
     LOW,
     MAP,
     MAX_DEPTH,
@@ -37,21 +46,19 @@ from odradek.spark.typed.program import (
 from odradek.spark.typed.scalars import number_cell, time_cell
 from odradek.spark.typed.texts import scan_string, span_of
 
-Bytes = npt.NDArray[np.uint8]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Table = npt.NDArray[np.int64]
-
 BLANK = 32
 QUOTE, COMMA, COLON, OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT = 34, 44, 58, 91, 93, 123, 125
 MAX_NAME_BYTES = 10_000  # Jackson reads names of 50,000 and strings of 20 million characters
 MAX_STRING_BYTES = 10_000_000
 MAX_SKIPPED_DEPTH = 60
-MAX_ENTRIES = 64  # of a map, whose keys are compared with each other
 
 # Columns of a frame.
 NODE, ENTRIES, LACKING, EXPECTED, STAMP = range(5)
 FRAME_COLUMNS = 5
+
+# Instead of the node of a field.
+UNKNOWN, REPEATED = -1, -2
+FIRST_OF_NULL = 110
 
 
 @compiled
@@ -93,17 +100,33 @@ def skip_scalar(data: Bytes, position: int, end: int) -> int:
 
 
 @compiled
-def skip_name(data: Bytes, position: int, end: int) -> int:
-    """From a name to the value that it names; -1 if there is no name."""
+def after_blanks(data: Bytes, position: int, end: int) -> int:
+    """Like `skip_space`; most JSON has no blanks, and a test is cheaper than a call."""
+    if position < end and data[position] <= BLANK:
+        return skip_space(data, position, end)
+    return position
+
+
+@compiled
+def read_name(data: Bytes, position: int, end: int) -> tuple[int, int]:
+    """Where a name ends, and where the value begins that it names; -1 if there is no name, or none that is decided."""
     if position >= end or data[position] != QUOTE:
-        return -1
+        return -1, -1
     close, has_escapes = scan_string(data, position + 1, end)
     if close < 0 or has_escapes or close - position > MAX_NAME_BYTES:
-        return -1
-    position = skip_space(data, close + 1, end)
+        return -1, -1
+    position = after_blanks(data, close + 1, end)
     if position >= end or data[position] != COLON:
-        return -1
-    return skip_space(data, position + 1, end)
+        return -1, -1
+    position = after_blanks(data, position + 1, end)
+    return close, (position if position < end else -1)
+
+
+@compiled
+def skip_name(data: Bytes, position: int, end: int) -> int:
+    """From a name to the value that it names; -1 if there is no name."""
+    _, value = read_name(data, position, end)
+    return value
 
 
 @compiled
@@ -191,27 +214,12 @@ def find_field(
 
 
 @compiled
-def is_repeated(data: Bytes, cells: Int64s, first: int, last: int) -> bool:
-    """True if the key at the last cell is among those before it."""
-    start, length = cells[last] >> 32, (cells[last] & 0xFFFFFFFF) >> 1
-    for index in range(first, last):
-        if (cells[index] & 0xFFFFFFFF) >> 1 == length:
-            other = cells[index] >> 32
-            same = True
-            for offset in range(length):
-                if data[start + offset] != data[other + offset]:
-                    same = False
-                    break
-            if same:
-                return True
-    return False
-
-
-@compiled
 def scalar_cell(
     data: Bytes, position: int, end: int, kind: int, low: int, high: int, zone_s: int
 ) -> tuple[int, int]:
     """The position after a value without parts, -1 if it is not decided, and its cell."""
+    if kind == OTHER:
+        return -1, 0
     byte = data[position]
     if byte == QUOTE:
         close, has_escapes = scan_string(data, position + 1, end)
@@ -228,6 +236,62 @@ def scalar_cell(
     if byte == 45 or 48 <= byte <= 57:
         return number_cell(data, position, end, kind, low, high)
     return -1, 0
+
+
+@compiled
+def open_frame(frames: Table, depth: int, node: int, nodes: Table, stamps: Int64s) -> None:
+    stamps[0] += 1
+    frames[depth, NODE], frames[depth, ENTRIES], frames[depth, EXPECTED] = node, 0, 0
+    frames[depth, STAMP], frames[depth, LACKING] = stamps[0], nodes[node, NEEDED]
+
+
+@compiled
+def enter_field(
+    data: Bytes,
+    start: int,
+    close: int,
+    names: Bytes,
+    name_ends: Int64s,
+    nodes: Table,
+    frames: Table,
+    depth: int,
+    seen: Int64s,
+) -> int:
+    """The node of a struct's field; `UNKNOWN` if the schema does not have it, `REPEATED` if it comes twice."""
+    first, count = nodes[frames[depth, NODE], FIRST], nodes[frames[depth, NODE], COUNT]
+    expected = frames[depth, EXPECTED]
+    index = find_field(data, start, close - start, names, name_ends, first, count, expected)
+    if index < 0:
+        return UNKNOWN
+    frames[depth, EXPECTED] = index + 1 if index + 1 < count else 0
+    if seen[first + index] == frames[depth, STAMP]:
+        return REPEATED
+    seen[first + index] = frames[depth, STAMP]
+    return first + index  # type: ignore[no-any-return]
+
+
+@compiled
+def enter_entry(
+    data: Bytes,
+    start: int,
+    close: int,
+    nodes: Table,
+    frames: Table,
+    depth: int,
+    cells: Int64s,
+    present: Bytes,
+    counts: Int64s,
+) -> int:
+    """Keep the key of a map's entry. Returns the node of its value; `REPEATED` if the key comes twice, or may."""
+    top = frames[depth, NODE]
+    level, first = nodes[top, INNER], nodes[top, FIRST]
+    counts[level] += 1
+    key = nodes[first, BASE] + counts[level] - 1
+    cells[key], present[key] = span_of(start, close, False), 1
+    entries = frames[depth, ENTRIES]
+    if entries > MAX_ENTRIES or is_repeated(data, cells, key - entries + 1, key):
+        return REPEATED
+    return first + 1  # type: ignore[no-any-return]
 
 
 @compiled
@@ -253,124 +317,66 @@ def read_object(
         return False
     position += 1
     depth = 0
-    stamps[0] += 1
-    frames[0, NODE], frames[0, ENTRIES], frames[0, EXPECTED] = 0, 0, 0
-    frames[0, STAMP], frames[0, LACKING] = stamps[0], nodes[0, NEEDED]
-    while True:
+    open_frame(frames, 0, 0, nodes, stamps)
+    while depth >= 0:
         top = frames[depth, NODE]
         kind = nodes[top, KIND]
-        if (
-            position < end and data[position] <= BLANK
-        ):  # a test is cheaper than a call, and most JSON has no blanks
-            position = skip_space(data, position, end)
+        position = after_blanks(data, position, end)
         if position >= end:
             return False
         if data[position] == (CLOSE_ARRAY if kind == ARRAY else CLOSE_OBJECT):
             position += 1
-            if kind == STRUCT:
-                if frames[depth, LACKING] > 0:
-                    return False
-            else:
-                cell = nodes[top, BASE] + (row if nodes[top, LEVEL] == 0 else counts[nodes[top, LEVEL]] - 1)
-                cells[cell] = frames[depth, ENTRIES]
-            if depth == 0:
-                break
+            if kind != STRUCT:
+                cells[cell_of(nodes, top, row, counts)] = frames[depth, ENTRIES]
+            elif frames[depth, LACKING] > 0:
+                return False
             depth -= 1
             continue
         if frames[depth, ENTRIES] > 0:
             if data[position] != COMMA:
                 return False
-            position += 1
-            if position < end and data[position] <= BLANK:
-                position = skip_space(data, position, end)
+            position = after_blanks(data, position + 1, end)
         frames[depth, ENTRIES] += 1
-        child = nodes[top, FIRST]
         if kind == ARRAY:
-            if position >= end:
-                return False
+            child = nodes[top, FIRST]
             counts[nodes[top, INNER]] += 1
         else:
-            if position >= end or data[position] != QUOTE:
-                return False
             start = position + 1
-            close, has_escapes = scan_string(data, start, end)
-            if close < 0 or has_escapes or close - start > MAX_NAME_BYTES:
-                return False
-            position = close + 1
-            if position < end and data[position] <= BLANK:
-                position = skip_space(data, position, end)
-            if position >= end or data[position] != COLON:
-                return False
-            position += 1
-            if position < end and data[position] <= BLANK:
-                position = skip_space(data, position, end)
-            if position >= end:
+            close, position = read_name(data, position, end)
+            if position < 0:
                 return False
             if kind == STRUCT:
-                count = nodes[top, COUNT]
-                index = find_field(
-                    data, start, close - start, names, name_ends, child, count, frames[depth, EXPECTED]
-                )
-                if index < 0:
-                    position = skip_value(data, position, end)
-                    if position < 0:
-                        return False
-                    continue
-                frames[depth, EXPECTED] = index + 1 if index + 1 < count else 0
-                child += index
-                if seen[child] == frames[depth, STAMP]:
-                    return False
-                seen[child] = frames[depth, STAMP]
+                child = enter_field(data, start, close, names, name_ends, nodes, frames, depth, seen)
             else:
-                level = nodes[top, INNER]
-                counts[level] += 1
-                key = nodes[child, BASE] + counts[level] - 1
-                cells[key], present[key] = span_of(start, close, False), 1
-                entries = frames[depth, ENTRIES]
-                if entries > MAX_ENTRIES or is_repeated(data, cells, key - entries + 1, key):
+                child = enter_entry(data, start, close, nodes, frames, depth, cells, present, counts)
+            if child == UNKNOWN:
+                position = skip_value(data, position, end)
+                if position < 0:
                     return False
-                child += 1
+                continue
+        if position >= end or child == REPEATED:
+            return False
         byte = data[position]
-        if byte == 110:
+        if byte == FIRST_OF_NULL:
             position = after_word(data, position, end)
             if position < 0 or nodes[child, REQUIRED] > 0:
                 return False
             continue
-        level = nodes[child, LEVEL]
-        cell = nodes[child, BASE] + (row if level == 0 else counts[level] - 1)
-        child_kind, parent = nodes[child, KIND], depth
+        child_kind, cell = nodes[child, KIND], cell_of(nodes, child, row, counts)
+        frames[depth, LACKING] -= nodes[child, REQUIRED]
         if child_kind <= MAP:
             if byte != (OPEN_ARRAY if child_kind == ARRAY else OPEN_OBJECT) or depth == MAX_DEPTH:
                 return False
             position += 1
             depth += 1
-            stamps[0] += 1
-            frames[depth, NODE], frames[depth, ENTRIES], frames[depth, EXPECTED] = child, 0, 0
-            frames[depth, STAMP], frames[depth, LACKING] = stamps[0], nodes[child, NEEDED]
-        elif child_kind == OTHER:
-            return False
+            open_frame(frames, depth, child, nodes, stamps)
         else:
             low, high = nodes[child, LOW], nodes[child, HIGH]
             position, cells[cell] = scalar_cell(data, position, end, child_kind, low, high, zone_s)
             if position < 0:
                 return False
         present[cell] = 1
-        frames[parent, LACKING] -= nodes[child, REQUIRED]
     return skip_space(data, position, end) == end
-
-
-@compiled
-def take_back(row: int, nodes: Table, present: Bytes, counts: Int64s, before: Int64s) -> None:
-    """Nothing has been written for this row, and no element since the levels had those counts."""
-    for node in range(nodes.shape[0]):
-        base, level = nodes[node, BASE], nodes[node, LEVEL]
-        if level == 0:
-            present[base + row] = 0
-        else:
-            for index in range(before[level], counts[level]):
-                present[base + index] = 0
-    for level in range(1, counts.size):
-        counts[level] = before[level]
 
 
 @compiled
@@ -395,7 +401,7 @@ def decode_objects(
     seen, stamps = np.zeros(nodes.shape[0], np.int64), np.zeros(1, np.int64)
     before, left = np.empty(counts.size, np.int64), 0
     for row in range(ends.size - 1):
-        if not valid[row >> 3] >> (row & 7) & 1:
+        if not is_valid(valid, row):
             continue
         for level in range(1, counts.size):
             before[level] = counts[level]
