@@ -20,13 +20,14 @@ import odradek
 ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
-    *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
+    *("wording", "errors", "model", "wire", "records", "security", "storage", "config", "host", "raft"),
     *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
     "fetching",
     *("api", "broker"),
 )
 # What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
+    "security/authority.py",  # makes certificates before there is a node
     "broker/__init__.py",
     "broker/main.py",
     "broker/collector.py",
@@ -55,6 +56,7 @@ PURE = {
         "functools",
         "hashlib",
         "heapq",
+        "hmac",
         "ipaddress",
         "itertools",
         "json",
@@ -98,9 +100,12 @@ ALLOWED = {
         "create_server",
     },
     "net/plaintext.py": {"os", "socket"},
+    "net/security.py": {"ssl.SSLContext"},  # its type
     "net/server.py": {"add_reader", "create_server", "getaddrinfo", "socket"},
     "net/sockets.py": {"getaddrinfo", "sock_connect", "socket"},
     "net/stream.py": {"add_reader", "add_writer", "socket"},
+    "net/tls.py": {"socket"},
+    "net/tls_session.py": {"ssl"},  # between buffers in memory
     "storage/disk/files.py": {"ctypes", "fcntl", "os", "shutil", "unlink"},
     "storage/disk/shortage.py": {"os"},  # descriptors that real files are given in need
     "api/metadata.py": {"hash"},  # of an id, for a cache
@@ -110,6 +115,10 @@ ALLOWED = {
     "controller/controller.py": {"importlib.import_module"},
     "records/crc.py": {"importlib"},  # of a C extension, which computes and nothing else
     "config/sources.py": {"read_text"},  # the settings, before there is a node
+    "security/contexts.py": {"ssl"},  # settings of OpenSSL, no sockets
+    "security/key_sets.py": {"jwt", "read_bytes", "urllib"},  # read in a thread of the host
+    "security/stores.py": {"cryptography", "os", "read_bytes", "tempfile"},
+    "security/tokens.py": {"jwt"},  # signatures; the time is an argument
     "wire/source.py": {"exec"},  # of the readers and writers that it makes
     "wire/schema.py": {"exec"},  # of the constructors that it makes
 }

@@ -24,6 +24,7 @@ LAYERS = {
     "wire": 1,
     "apis": 2,
     "records": 2,
+    "security": 2,
     "storage": 3,
     "host": 4,
     "client": 3,
@@ -68,7 +69,7 @@ IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # commands are clients like any other.
 RUNS_A_BROKER = {
     *("cli/up.py", "cli/up_join.py", "cli/up_claim.py", "cli/up_home.py", "cli/up_processes.py"),
-    "cli/format.py",
+    *("cli/format.py", "cli/scram_option.py", "cli/up_secure.py"),
     *("scripts/storage.py", "scripts/dump_log.py"),
 }
 
@@ -147,6 +148,7 @@ def test_client_side_knows_no_broker() -> None:
         "model",
         "wire",
         "records",
+        "security",
         "config",
         "client",
         "ledger",

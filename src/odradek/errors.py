@@ -169,6 +169,10 @@ class ProtocolError(Exception):
     """A frame that breaks the protocol: its connection is closed, the reason is logged."""
 
 
+class AuthenticationFailed(ProtocolError):
+    """A client could not log in: its connection is closed, the reason is logged, but never told to the client."""
+
+
 class DamagedData(Exception):
     """A file in the data directory cannot be trusted. The node does not start: the message says which file, what is
     wrong with it, and what its operator can do."""

@@ -23,8 +23,10 @@ from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.deadline import TimedOut
 from odradek.client.sasl import start_authentication
-from odradek.client.settings import ClientSettings, SaslSettings, Store, TlsSettings
+from odradek.client.settings import ClientSettings, SaslSettings
 from odradek.errors import ErrorCode, KafkaError
+from odradek.security.stores import Store
+from odradek.security.tls_settings import TlsSettings
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.client.scripted_broker import (

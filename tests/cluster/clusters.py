@@ -14,6 +14,7 @@ from tests.simulation.world import World
 
 CLUSTER_ID = "a-simulated-cluster"
 CONTROLLER_PORT = 9093
+REPLICATION_PORT = 9094
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
 
 
@@ -21,8 +22,16 @@ def directory_id(node_id: int, generation: int = 0) -> UUID:
     return UUID(int=0xD000_0000 + 0x1_0000 * generation + node_id, version=4)
 
 
+# Nodes reach each other with TLS; clients do not.
+PROTECTED = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL,REPLICATION:SSL",
+    "inter.broker.listener.name": "REPLICATION",
+}
+
+
 class Cluster:
-    """`controllers` and `brokers` are node ids; a node may be both. `racks` are those of brokers that have one."""
+    """`controllers` and `brokers` are node ids; a node may be both. `racks` are those of brokers that have one.
+    `is_protected`: see PROTECTED."""
 
     def __init__(
         self,
@@ -31,12 +40,14 @@ class Cluster:
         brokers: Sequence[int] = (1, 2, 3),
         settings: dict[str, str] | None = None,
         racks: Mapping[int, str] | None = None,
+        is_protected: bool = False,
     ) -> None:
         self.world = world
+        self._is_protected = is_protected
         self._racks = racks or {}
         self.controllers = tuple(controllers)
         self.brokers = tuple(brokers)
-        self._settings = {**SETTINGS, **(settings or {})}
+        self._settings = {**SETTINGS, **(PROTECTED if is_protected else {}), **(settings or {})}
         self.generations = dict.fromkeys((*controllers, *brokers), 0)  # of the disks, by node id
         self.lost_disks: dict[ReplicaKey, SimulatedFiles] = {}
         self.machines = {node_id: self._machine(node_id) for node_id in sorted({*controllers, *brokers})}
@@ -50,6 +61,8 @@ class Cluster:
         if node_id in self.brokers:
             roles.append("broker")
             listeners.append(f"PLAINTEXT://{name}:{PORT}")
+            if self._is_protected:
+                listeners.append(f"REPLICATION://{name}:{REPLICATION_PORT}")
         if node_id in self.controllers:
             roles.append("controller")
             listeners.append(f"CONTROLLER://{name}:{CONTROLLER_PORT}")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from odradek.broker.settings import check_listeners
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol, Server
-from odradek.config.unsupported import refuse_protected_listeners
 from odradek.metadata.quorum_settings import quorum_settings, registration_settings
 from odradek.raft.outgoing import Settings
 
@@ -124,14 +124,13 @@ def test_whether_a_bootstrap_server_is_this_node(listener, advertised, server, i
 
 
 def test_a_controller_listener_that_should_be_safe_is_not_opened_instead():
-    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}
     controller = BrokerConfig({"listeners": "PLAINTEXT://:1,CONTROLLER://:2", **protocols})
     broker = config_of("broker", controller_quorum_bootstrap_servers="a:1", **protocols)
     for config in (controller, broker):
-        with pytest.raises(ConfigError, match="TLS and SASL are not supported yet"):
-            refuse_protected_listeners(config.listeners, config.controller_protocol)
-    plain = BrokerConfig()
-    refuse_protected_listeners(plain.listeners, plain.controller_protocol)
+        with pytest.raises(ConfigError, match="needs a login module"):
+            check_listeners(config)
+    check_listeners(BrokerConfig())
 
 
 def test_settings_of_the_quorum_have_kafkas_defaults_and_are_obeyed():

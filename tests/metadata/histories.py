@@ -25,10 +25,12 @@ from odradek.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     SupportedFeature,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 
 
@@ -47,6 +49,7 @@ class History:
             self._change_partition,
             self._config,
             self._quota,
+            self._credential,
             self._feature,
             self._broker,
             self._change_broker,
@@ -200,6 +203,14 @@ class History:
         rng = self._rng
         entity = [QuotaEntity("user", rng.choice([None, "u"])), QuotaEntity("client-id", "c")]
         return [ClientQuotaRecord(entity[: rng.randint(1, 2)], "rate", rng.random(), rng.random() < 0.3)]
+
+    def _credential(self) -> list[MetadataRecord]:
+        rng, users = self._rng, self.image.credentials
+        if users and rng.random() < 0.4:
+            mechanism, name = rng.choice(list(users))
+            return [RemoveUserScramCredentialRecord(name, mechanism)]
+        keys = [rng.randbytes(4) for _ in range(3)]
+        return [UserScramCredentialRecord(f"u{rng.randrange(3)}", rng.choice([1, 2]), *keys, 4096)]
 
     def _feature(self) -> list[MetadataRecord]:
         rng = self._rng

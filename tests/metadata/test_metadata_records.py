@@ -18,8 +18,10 @@ from odradek.metadata.records import (
     ProducerIdsRecord,
     QuotaEntity,
     RegisterBrokerRecord,
+    RemoveUserScramCredentialRecord,
     SupportedFeature,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_record,
     encode_record,
 )
@@ -74,6 +76,11 @@ BYTES = [
         ClientQuotaRecord([QuotaEntity("user", None)], "k", 0.5, False),
         "01 0e 00 02 05 75736572 00 00 02 6b 3fe0000000000000 00 00",
     ),
+    (
+        UserScramCredentialRecord("ada", 2, b"s", b"k", b"v", 8192),
+        "01 0b 00 04 616461 02 02 73 02 6b 02 76 00002000 00",
+    ),
+    (RemoveUserScramCredentialRecord("ada", 1), "01 16 00 04 616461 01 00"),
 ]
 
 

@@ -9,7 +9,15 @@ import pytest
 from odradek.errors import ProtocolError
 from odradek.metadata import snapshot
 from odradek.metadata.delta import apply_records
-from odradek.metadata.image import Broker, ConfigResource, Controller, MetadataImage, Partition, Topic
+from odradek.metadata.image import (
+    Broker,
+    ConfigResource,
+    Controller,
+    MetadataImage,
+    Partition,
+    ScramUser,
+    Topic,
+)
 from odradek.metadata.records import (
     RECORD_TYPES,
     BrokerEndpoint,
@@ -34,6 +42,7 @@ from odradek.metadata.snapshot import (
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, decode_control_key
 from odradek.records.record import Record, build_batch, decode_batch
+from odradek.security.credentials import ScramCredential
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import drain
 from tests.metadata.histories import History
@@ -95,6 +104,7 @@ FULL_IMAGE = MetadataImage(
     metric_names={"a_b": "a.b"},
     configs={ConfigResource(2, "a.b"): {"k": "v"}},
     quotas={(("user", None),): {"rate": 1.5}},
+    credentials={ScramUser(1, "ada"): ScramCredential(b"salt", b"stored", b"server", 4096)},
     features={"f": 1},
     controllers={5: FULL_CONTROLLER},
     next_producer_id=9,

@@ -127,6 +127,7 @@ def facts(image: MetadataImage) -> tuple[Any, ...]:
         image.metric_names,
         image.configs,
         image.quotas,
+        image.credentials,
         image.features,
         image.controllers,
         image.next_producer_id,

@@ -6,27 +6,32 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from odradek.config.listeners import SecurityProtocol
 from odradek.host.real import RealHost
 from odradek.host.simulated import VirtualLoop
 from odradek.net.channel import Channel, ChannelClosed
 from odradek.net.network import Network, Server
-from odradek.net.security import Endpoint
+from odradek.net.security import PLAINTEXT, Endpoint, Security
 from odradek.net.simulated import SimulatedNetwork
 from odradek.net.sockets import SocketNetwork
+from tests.net.certificates import Certificates
 from tests.net.echo import BOUNDS, Echo, framed
 
 
 class Two:
     """A node that asks, and one that echoes."""
 
-    def __init__(self, asking: Network, echoing: Network, host: str) -> None:
+    def __init__(
+        self, asking: Network, echoing: Network, host: str, listening: Security, connecting: Security
+    ) -> None:
         self.asking = asking
+        self.security = connecting
         self.echo = Echo()
         self.server: Server = echoing.serve(self.echo.converse, BOUNDS)
-        self.host, self.port = host, self.server.listen("PLAINTEXT", host, 0)
+        self.host, self.port = host, self.server.listen("PLAINTEXT", host, 0, listening)
 
     async def connect(self) -> Channel:
-        return await self.asking.connect(Endpoint(self.host, self.port), 10)
+        return await self.asking.connect(Endpoint(self.host, self.port, self.security), 10)
 
     def close(self) -> None:
         self.asking.close()
@@ -37,14 +42,19 @@ class Two:
 Run = Callable[[Callable[[Two], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=["sockets", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
+@pytest.fixture(params=["sockets", "sockets with TLS", "simulated", "simulated with TLS"])
+def run(request: pytest.FixtureRequest, certificates: Certificates) -> Run:
     """Runs a scenario on two nodes."""
+    listening = connecting = PLAINTEXT
+    if "TLS" in request.param:
+        contexts = certificates.server_context(), certificates.client_context()
+        listening = Security(SecurityProtocol.SSL, tls=lambda: contexts[0])
+        connecting = Security(SecurityProtocol.SSL, tls=lambda: contexts[1])
 
     def on_sockets(scenario: Callable[[Two], Awaitable[None]]) -> None:
         async def main() -> None:
             host = RealHost(asyncio.get_running_loop())
-            two = Two(SocketNetwork(host), SocketNetwork(host), "localhost")
+            two = Two(SocketNetwork(host), SocketNetwork(host), "localhost", listening, connecting)
             await asyncio.wait_for(scenario(two), 60)
             two.close()
 
@@ -54,7 +64,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         for seed in range(20):
             loop = VirtualLoop()
             network = SimulatedNetwork(loop, random.Random(seed))
-            two = Two(network.place("a"), network.place("b"), "b")
+            two = Two(network.place("a"), network.place("b"), "b", listening, connecting)
 
             async def main(two: Two = two) -> None:
                 await asyncio.wait_for(scenario(two), 60)
@@ -63,7 +73,7 @@ def run(request: pytest.FixtureRequest) -> Run:
             loop.run_until_complete(main())
             loop.close()
 
-    return on_sockets if request.param == "sockets" else simulated
+    return on_sockets if "sockets" in request.param else simulated
 
 
 def contents(count: int) -> list[bytes]:

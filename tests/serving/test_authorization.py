@@ -113,6 +113,8 @@ def test_all_rows_have_their_cases() -> None:
         "DescribeCluster",
         "ListGroups",
         "ListTransactions",
+        "SaslAuthenticate",
+        "SaslHandshake",
     }
     assert len(BY_ITEM) > 15 and len(WHOLE) > 30
 

@@ -190,6 +190,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         lambda r: pairs(r.resources, "resource_type", "resource_name"),
         lambda r: pairs(r.results, "resource_type", "resource_name"),
     ),
+    "alter_user_scram_credentials": (
+        range(1),
+        lambda r: pairs(r.upsertions, "name") + pairs(r.deletions, "name"),
+        lambda r: pairs(r.results, "user"),
+    ),
     "alter_configs": (
         range(3),
         lambda r: pairs(r.resources, "resource_type", "resource_name"),

@@ -25,7 +25,11 @@ MODULES = sorted({module for api in APIS.values() for module in api.modules.valu
 
 
 def test_the_facets_are_all_that_services_has() -> None:
-    assert {name for name in Services.__slots__ if not name.startswith("_")} == {*FACETS, "authorizer"}
+    assert {name for name in Services.__slots__ if not name.startswith("_")} == {
+        *FACETS,
+        "authorizer",
+        "new_session",
+    }
 
 
 @pytest.mark.parametrize("facet", FACETS.values(), ids=list(FACETS))

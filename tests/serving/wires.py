@@ -29,6 +29,8 @@ class NotedOutput:
 class NotedTransport:
     """Sends when it is told to flush, as long as `has_room`."""
 
+    peer_certificate: bytes | None = None
+
     def __init__(self, converse: Converse, listener: str = "PLAINTEXT", port: int = 1) -> None:
         self.address, self.listener = f"127.0.0.1:{port}", listener
         self.output = NotedOutput()

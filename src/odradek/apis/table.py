@@ -24,7 +24,7 @@ from odradek.apis.row import (
 from odradek.wire.messages.index import SCHEMAS, Schema
 
 BROKER, CONTROLLER = ListenerKind.BROKER, ListenerKind.CONTROLLER
-NOWHERE, BROKERS, CONTROLLERS, BOTH = (), (BROKER,), (CONTROLLER,), (BROKER, CONTROLLER)
+BROKERS, CONTROLLERS, BOTH = (BROKER,), (CONTROLLER,), (BROKER, CONTROLLER)
 AT_ONCE, WAITS, IN_STEPS = Answers.AT_ONCE, Answers.WAITS, Answers.IN_STEPS
 TOPIC, GROUP, CLUSTER, TRANSACTION = (
     Resource.TOPIC,
@@ -210,8 +210,8 @@ _ROWS = (
     _api("DescribeCluster", BOTH, AT_ONCE, ANYBODY),
     _api("DescribeLogDirs", BROKERS, IN_STEPS, DESCRIBE_CLUSTER),
     _api("ApiVersions", BOTH, AT_ONCE, ANYBODY, before_authentication=True),
-    _api("SaslHandshake", NOWHERE, AT_ONCE, ANYBODY, before_authentication=True),
-    _api("SaslAuthenticate", NOWHERE, WAITS, ANYBODY, before_authentication=True),
+    _api("SaslHandshake", BOTH, WAITS, ANYBODY, before_authentication=True),
+    _api("SaslAuthenticate", BOTH, WAITS, ANYBODY, before_authentication=True),
     # --- topics and settings ---
     _controlled("CreateTopics", EITHER_OR, _topics()),
     _controlled(
@@ -233,6 +233,20 @@ _ROWS = (
         "IncrementalAlterConfigs", _on_items(Operation.ALTER_CONFIGS, None), *_resources("responses")
     ),
     _api("ListConfigResources", BROKERS, AT_ONCE, _on_cluster(Operation.DESCRIBE_CONFIGS)),
+    # --- users ---
+    _controlled(
+        "AlterUserScramCredentials",
+        ALTER_CLUSTER,
+        Items("results", "upsertions", {"user": "name"}),
+        Items("results", "deletions", {"user": "name"}),
+    ),
+    _api(
+        "DescribeUserScramCredentials",
+        BROKERS,
+        IN_STEPS,
+        DESCRIBE_CLUSTER,
+        Items("results", "users", {"user": "name"}, refused_until=NEVER),
+    ),
     # --- replicas and brokers ---
     _controlled(
         "ElectLeaders",
@@ -465,6 +479,4 @@ def why_not_served(api_key: int, version: int, kind: ListenerKind = BROKER) -> s
         return f"{name} is not served, only {served}: its client is too old or too new"
     if CONTROLLER in api.modules:
         return f"{name} is served on the controller's listener only, and this is a broker's"
-    if BROKER in api.modules:
-        return f"{name} is served on the broker's listeners only, and this is the controller's"
-    return f"{name} is not served: this listener has no SASL, set security.protocol=PLAINTEXT"
+    return f"{name} is served on the broker's listeners only, and this is the controller's"

@@ -68,6 +68,7 @@ class Broker(Node):
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,
             authorizer=authorizer,
+            random_bytes=os.urandom,
         )
 
 

@@ -24,7 +24,7 @@ from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import NodeCoordinators
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
-from odradek.config.listeners import Listener
+from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines, metrics
 from odradek.host.interface import Host
@@ -35,7 +35,7 @@ from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import Caller
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Dialer, Network
-from odradek.net.security import Security
+from odradek.net.security import PLAINTEXT, Security
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
@@ -62,6 +62,7 @@ from odradek.serving.coordination import Coordination
 from odradek.serving.dispatch import Dispatcher, controller_handlers
 from odradek.serving.partitions import Partitions
 from odradek.serving.services import Services, ThisNode
+from odradek.serving.session import open_session
 from odradek.serving.turns import Turns
 from odradek.serving.watch import Watch
 from odradek.storage.disk.files import Files
@@ -70,6 +71,7 @@ from odradek.wire.codec import Message
 from odradek.wording import duration
 
 if TYPE_CHECKING:
+    from odradek.services.authentication import Authentication
     from odradek.services.monitoring import Monitoring
 
 log = logging.getLogger(__name__)
@@ -92,13 +94,15 @@ class Node:
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
         authorizer: Authorizer | None = None,
+        random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         """If it raises, the data directory is unlocked again.
 
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
         `on_long_work` is called whenever a large request yields to the event loop.
-        `authorizer` says who may do what: by default, everybody may do everything."""
+        `authorizer` says who may do what: by default, everybody may do everything.
+        `random_bytes` cannot be predicted, and are for logins; by default, `rng` makes them."""
         self._repeats = log_lines.enter(config.node_id, host)
         self.metrics = Metrics()
         metrics.enter(self.metrics)
@@ -110,8 +114,14 @@ class Node:
         self.data_dir = config.log_dirs[0]
         self._host = host
         self._network = network
-        self._to_brokers = Dialer(network, Security(config.inter_broker_protocol))
-        self._to_controllers = Dialer(network, Security(config.controller_protocol))
+        self._random_bytes = random_bytes or rng.randbytes
+        self._to_brokers = Dialer(
+            network, self._link_security(config, config.brokers_listener_name, config.inter_broker_protocol)
+        )
+        self._to_controllers = Dialer(
+            network,
+            self._link_security(config, config.controller_listener_names[0], config.controller_protocol),
+        )
         self._rng = rng
         self._files = files
         self._authorizer = authorizer or AllowAll()
@@ -129,6 +139,22 @@ class Node:
         except BaseException:
             self._store.release()
             raise
+
+    def _link_security(self, config: BrokerConfig, listener: str, protocol: SecurityProtocol) -> Security:
+        """How this node connects to the listener of that name on others."""
+        if protocol is SecurityProtocol.PLAINTEXT:
+            return PLAINTEXT
+        from odradek.services.greeting_nodes import new_link_security  # imports OpenSSL
+
+        return new_link_security(config, listener, protocol, self._host, self._random_bytes)
+
+    def _new_authentication(self) -> "Authentication | None":
+        """None if all listeners are open to everybody: its code is imported only where it is needed."""
+        if all(item.protocol is SecurityProtocol.PLAINTEXT for item in self.config.listeners):
+            return None
+        from odradek.services.authentication import Authentication
+
+        return Authentication(self.config, self._host, lambda: self.metadata.image, self._random_bytes)
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
         self._is_loaded = False  # the logs are open
@@ -252,6 +278,7 @@ class Node:
         self._peers = Peers(
             self.node_id, self._inter_broker_listener, host, self._to_brokers, lambda: self.services
         )
+        self._authentication = self._new_authentication()
         return Services(
             Cluster(
                 self.node_id,
@@ -280,6 +307,7 @@ class Node:
                 self._lifecycle.broker_epoch,
             ),
             self._authorizer,
+            open_session if self._authentication is None else self._authentication.new_session,
         )
 
     def _new_coordination(self) -> Coordination:
@@ -421,8 +449,14 @@ class Node:
         """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
+        if self._authentication is not None:
+            await self._authentication.start()
+            self._tasks.append(self._host.create_task(self._authentication.run()))
         controllers = bind_again(
-            self._server, self.config.controller_listeners, self.metadata.quorum.recorded_ports
+            self._server,
+            self.config.controller_listeners,
+            self.metadata.quorum.recorded_ports,
+            self._listener_security,
         )
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
@@ -438,7 +472,7 @@ class Node:
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
         if self.config.is_broker:
-            bound = bind(self._server, self.config.broker_listeners)
+            bound = bind(self._server, self.config.broker_listeners, self._listener_security)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
             self._tasks.append(self._host.create_task(self._disk.run()))
             was_clean = self._store.was_clean and not self._store.has_damaged_logs
@@ -461,6 +495,12 @@ class Node:
                 for item in (*self.listeners, *self.controller_listeners)
             ),
         )
+
+    def _listener_security(self, listener: Listener) -> Security:
+        contexts = None if self._authentication is None else self._authentication.contexts(listener.name)
+        if contexts is None:
+            return Security(listener.protocol)
+        return Security(listener.protocol, tls=lambda: contexts.current)
 
     async def _serve_pages(self) -> None:
         """Before anything else, so that /readyz says what the node waits for."""
@@ -512,4 +552,4 @@ def answer_requests(services: Services) -> Converse:
     lateness = services.node.metrics.event_loop_lag
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
     handlers = controller_handlers(services)
-    return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
+    return Conversations(Dispatcher(services), host.create_task, services.new_session, watch, handlers).begin

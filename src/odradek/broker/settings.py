@@ -3,15 +3,21 @@
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
-from odradek.config.unsupported import refuse_protected_listeners
+from odradek.config.listeners import SecurityProtocol
 from odradek.net.bounds import Bounds, ListenerBounds
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
 
 
 def check_listeners(config: BrokerConfig) -> None:
-    """Refuse TLS and SASL, which are not supported: a listener that should be protected must not be open instead."""
-    refuse_protected_listeners(config.listeners, config.controller_protocol)
+    """Refuse listeners that cannot be as safe as their settings say, and ways to other nodes."""
+    if config.protocols_in_use != {SecurityProtocol.PLAINTEXT}:
+        from odradek.config.security import link_security, listener_security  # imports OpenSSL
+
+        for listener in config.listeners:
+            listener_security(config, listener.name, listener.protocol)
+        link_security(config, config.controller_listener_names[0], config.controller_protocol)
+        link_security(config, config.brokers_listener_name, config.inter_broker_protocol)
 
 
 def check_supported(config: BrokerConfig) -> None:

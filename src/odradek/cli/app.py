@@ -30,8 +30,8 @@ COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
 HELP = "A Kafka-compatible event-streaming platform that installs with pip."
 EPILOG = (
-    "All commands except 'up', 'broker', 'format' and 'random-uuid' work with any Kafka cluster: name it with -b, "
-    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or with a profile."
+    "All commands except 'up', 'broker', 'format', 'random-uuid' and 'certificates' work with any Kafka cluster: name "
+    "it with -b, before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or with a profile."
 )
 BROKER_COMMANDS = {
     "up": "Run a broker on this machine, until Ctrl-C.",
@@ -50,6 +50,8 @@ MODULES = {
     "config": "config",
     "cluster": "cluster",
     "quorum": "quorum",
+    "user": "user",
+    "certificates": "certificates",
     "pipeline": "pipeline",
     "profile": "profile",
     "scripts": "scripts",

@@ -8,6 +8,7 @@ import argparse
 import os
 import random
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from odradek.cli.up import BAD_USAGE, FAILED, fail, load_config, setting, words_
 
 if TYPE_CHECKING:
     from odradek.metadata.node_format import Outcome
+    from odradek.metadata.records import MetadataRecord
 
 DESCRIPTION = """\
 Format the data directory of a node: set the cluster it belongs to, and, on the first controllers, the voters. Do
@@ -40,14 +42,20 @@ setting."""
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
+    from odradek.cli.scram_option import EXPOSED, BadScram, exposes_a_password
     from odradek.config.definition import ConfigError
     from odradek.metadata.node_format import BadUsage, CannotFormat, format_node
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles
 
     try:
+        if any(exposes_a_password(text) for text in options.add_scram):
+            print(f"Warning: {EXPOSED}", file=sys.stderr)
         config = load_config(options, os.environ)
-        outcome = format_node(DiskFiles(), config, options, socket.gethostname(), random.SystemRandom())
+        chance, name = random.SystemRandom(), socket.gethostname()
+        outcome = format_node(DiskFiles(), config, options, name, chance, lambda: first_records(options))
+    except BadScram as error:
+        return fail(f"--add-scram: {error}", BAD_USAGE)
     except (BadUsage, ConfigError) as error:
         return fail(str(error), BAD_USAGE)
     except (CannotFormat, DataDirectoryLocked, WrongDirectory) as error:
@@ -100,6 +108,14 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     add_voter_options(parser)
     parser.add_argument(
+        *("-S", "--add-scram"),
+        action="append",
+        default=[],
+        metavar="SCRAM",
+        help="a user of the new cluster, as 'SCRAM-SHA-512=[name=NAME,password-file=FILE]'; without a password, it is "
+        "asked for. The same on each of the first controllers",
+    )
+    parser.add_argument(
         *("-g", "--ignore-formatted"),
         action="store_true",
         help="succeed if the directory is already formatted for this node and cluster",
@@ -140,6 +156,19 @@ def add_voter_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="this node joins a cluster that already has voters",
     )
+
+
+def first_records(options: argparse.Namespace) -> "list[MetadataRecord]":
+    """The users that a new cluster begins with, and the secret of those that it does not have. Raises BadScram."""
+    if not options.add_scram:
+        return []
+    import getpass
+
+    from odradek.cli.scram_option import parse_scram
+    from odradek.controller.requests.alter_user_scram_credentials import decoys_record
+
+    records = [parse_scram(text, os.environ, getpass.getpass) for text in options.add_scram]
+    return [decoys_record(random.SystemRandom()), *records]
 
 
 # Output

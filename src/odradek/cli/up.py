@@ -67,8 +67,8 @@ listens on localhost only, and without 'log.dirs' it keeps its data where 'odrad
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). Options override the environment
 (ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
-that name), which overrides the file. A setting that asks for TLS, SASL or access control is refused: this
-broker has none of them yet.
+that name), which overrides the file. A setting that asks for access control is refused: this broker has none
+yet. docs/SECURITY.md is about TLS and SASL.
 
 The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
 the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     except ValueError as error:
         return fail(str(error), BAD_USAGE)
     configure_logging(levels, NodeIdFilter(), log_format)
-    if options.brokers > 1:
+    if options.brokers > 1 or options.secure:
         from odradek.cli.up_processes import main as run_cluster
 
         return run_cluster(options)
@@ -210,6 +210,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     options.command = command
     options.brokers = getattr(options, "brokers", 1)
     options.join = getattr(options, "join", None)
+    options.secure = getattr(options, "secure", False)
     return options
 
 
@@ -261,6 +262,12 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
             metavar="HOST:PORT",
             help="join the cluster that this broker belongs to, with the data in --data-dir; then "
             "'odradek cluster grow' spreads the cluster's partitions over its nodes",
+        )
+        parser.add_argument(
+            "--secure",
+            action="store_true",
+            help="TLS, passwords (SCRAM), a user 'admin', and a settings file for clients; the data is that of a new "
+            "cluster, in DIR/1 to DIR/N",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -328,6 +335,17 @@ def setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def refuse_open_port(config: "BrokerConfig") -> None:
+    """Raises ConfigError if --port would replace a listener that is protected by one that is not."""
+    from odradek.config.definition import ConfigError
+    from odradek.config.listeners import SecurityProtocol
+
+    for listener in config.broker_listeners:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            reason = "--port would replace it by one that is open to everybody; name the port there"
+            raise ConfigError("listeners", listener.name, reason)
+
+
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
     """Options over environment over file; without any of them localhost and the user's own data directory, and
     under `up` no wait for more members before a group's first rebalance."""
@@ -340,7 +358,8 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
         overrides["log.dirs"] = str(options.data_dir.absolute())
     config = load_broker_config(options.config, overrides, settings)
     if options.port is not None:
-        check_listeners(config)  # before the port replaces them
+        check_listeners(config)
+        refuse_open_port(config)
         listeners = [f"PLAINTEXT://{HOST}:{options.port}", *controller_listeners(config, "listeners")]
         overrides["listeners"] = ",".join(listeners)
         told = controller_listeners(
@@ -387,7 +406,8 @@ def cluster_instead(config: "BrokerConfig") -> str:
         count = len(Home(directory).members())
     except CannotStart as error:
         return str(error)
-    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}"
+    secure = " --secure" if (directory / "security").exists() else ""
+    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}{secure}"
 
 
 def announce(broker: "Broker", options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ data: formatting it again would bring back a voter that has forgotten its votes,
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from odradek.config.sources import format_properties
 from odradek.metadata.formatting import format_directory
 from odradek.metadata.properties import MetaProperties, check_cluster, check_node, random_id, read_properties
+from odradek.metadata.records import MetadataRecord
 from odradek.model import id_from_text, id_to_text
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
 from odradek.storage.disk.files import DiskFiles
@@ -26,7 +27,7 @@ from odradek.storage.disk.files import DiskFiles
 HOST = "localhost"
 CLUSTER_FILE = "cluster.json"
 META_FILE = "meta.properties"  # of a single broker with its data in DIR itself
-LISTENER, CONTROLLER_LISTENER = "PLAINTEXT", "CONTROLLER"
+LISTENER, SECURE_LISTENER, CONTROLLER_LISTENER = "PLAINTEXT", "SASL_SSL", "CONTROLLER"
 # Settings that `up` chooses for each node; they cannot be set.
 OWN_SETTINGS = frozenset(
     {
@@ -108,16 +109,17 @@ class Home:
         self._write(_Cluster(id_to_text(random_id(chance)), False, members))
         return members
 
-    def format(self) -> None:
-        """Format the directories that are not formatted yet. Raises CannotStart, WrongDirectory."""
+    def format(self, records: Sequence[MetadataRecord] = ()) -> None:
+        """Format the directories that are not formatted yet; a new cluster begins with these records. Raises
+        CannotStart, WrongDirectory."""
         cluster = self._read()
         assert cluster is not None
         for member in cluster.members:
-            self._format(member, cluster)
+            self._format(member, cluster, records)
         if not cluster.is_formatted:
             self._write(cluster._replace(is_formatted=True))
 
-    def _format(self, member: Member, cluster: "_Cluster") -> None:
+    def _format(self, member: Member, cluster: "_Cluster", records: Sequence[MetadataRecord]) -> None:
         directory = str(self.data_dir(member.node_id))
         found = read_properties(self._files, directory)
         if found is not None:
@@ -131,7 +133,7 @@ class Home:
                 f"'odradek format --config {settings} --cluster-id {cluster.cluster_id} --no-initial-controllers'"
             )
         properties = MetaProperties(cluster.cluster_id, member.node_id, id_from_text(member.directory_id))
-        format_directory(self._files, directory, properties, _voters(cluster.members))
+        format_directory(self._files, directory, properties, _voters(cluster.members), records)
 
     def _read(self) -> "_Cluster | None":
         path = self.directory / CLUSTER_FILE
@@ -155,14 +157,20 @@ class Home:
     # Their settings
 
     def write_settings(
-        self, member: Member, members: list[Member], port: int, settings: Mapping[str, str]
+        self,
+        member: Member,
+        members: list[Member],
+        port: int,
+        settings: Mapping[str, str],
+        security: Mapping[str, str],
     ) -> None:
-        """`settings` are those that are the same for all nodes."""
+        """`settings` are those that are the same for all nodes, `security` those of a node with TLS and SASL."""
+        listener = SECURE_LISTENER if security else LISTENER
         own = {
             "node.id": str(member.node_id),
             "process.roles": "broker,controller",
             "broker.rack": member.rack,
-            "listeners": f"{LISTENER}://{HOST}:{port},{CONTROLLER_LISTENER}://{HOST}:{member.controller_port}",
+            "listeners": f"{listener}://{HOST}:{port},{CONTROLLER_LISTENER}://{HOST}:{member.controller_port}",
             "controller.listener.names": CONTROLLER_LISTENER,
             "controller.quorum.bootstrap.servers": ",".join(
                 f"{HOST}:{one.controller_port}" for one in members
@@ -170,7 +178,9 @@ class Home:
             "log.dirs": str(self.data_dir(member.node_id)),
         }
         shared = {key: text for key, text in settings.items() if key not in OWN_SETTINGS}
-        text = "# 'odradek up --brokers' writes this file at every start.\n" + format_properties(own | shared)
+        text = "# 'odradek up --brokers' writes this file at every start.\n" + format_properties(
+            own | shared | dict(security)
+        )
         write_atomically(self.settings_file(member.node_id), text)
 
 

@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
 from odradek.cli.up import (
@@ -41,6 +41,9 @@ from odradek.config.sources import read_environment, read_file, variable_of
 from odradek.config.unsupported import WITHOUT_EFFECT
 from odradek.metadata.properties import WrongDirectory
 from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles
+
+if TYPE_CHECKING:
+    from odradek.cli.up_secure import Security
 
 log = logging.getLogger("odradek.up")
 
@@ -92,19 +95,40 @@ def start_and_watch(home: Home, options: argparse.Namespace) -> int:
     held = reserve_ports(options, members)
     try:
         clients, controllers = held[: options.brokers], held[options.brokers :]
+        security = security_of(home, options, is_new=not members)
         members = members or home.found(one.port for one in controllers)
-        home.format()
+        home.format(security.records() if security else ())
         settings = shared_settings(options, os.environ)
         for member, port in zip(members, clients, strict=True):
-            home.write_settings(member, members, port.port, settings)
+            own = security.settings_of(member.node_id) if security else {}
+            home.write_settings(member, members, port.port, settings, own)
         if not IS_SHARED:
             for port in held:
                 port.release()
-        nodes = Nodes(home, members, [port.port for port in clients], options)
+        nodes = Nodes(home, members, [port.port for port in clients], options, security)
         return asyncio.run(nodes.run())
     finally:
         for port in held:
             port.release()
+
+
+def security_of(home: Home, options: argparse.Namespace, is_new: bool) -> "Security | None":
+    """None for a cluster that is open to everybody. What a cluster began as, it remains."""
+    was_secure = (home.directory / "security").exists()
+    if was_secure and not options.secure:
+        raise CannotStart(
+            f"{home.directory} contains a cluster with TLS and passwords: start it with --secure"
+        )
+    if not options.secure:
+        return None
+    if not is_new and not was_secure:
+        raise CannotStart(
+            f"{home.directory} contains a cluster without TLS and passwords: start it without --secure, or give the "
+            "new one its own directory with --data-dir"
+        )
+    from odradek.cli.up_secure import Security
+
+    return Security(home.directory, list(range(1, options.brokers + 1)))
 
 
 def home_directory(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
@@ -112,7 +136,8 @@ def home_directory(options: argparse.Namespace, environ: Mapping[str, str]) -> P
     if chosen:
         return Path(chosen).absolute()
     base = base_data_dir(environ)  # that of a single broker is next to it
-    return base.with_name(f"{base.name}-{options.brokers}-brokers").absolute()
+    secure = "-secure" if options.secure else ""
+    return base.with_name(f"{base.name}{secure}-{options.brokers}-brokers").absolute()
 
 
 def reserve_ports(options: argparse.Namespace, members: list[Member]) -> list[Reservation]:
@@ -198,9 +223,15 @@ def refuse_own_settings(options: argparse.Namespace, environ: Mapping[str, str])
 
 class Nodes:
     def __init__(
-        self, home: Home, members: list[Member], ports: list[int], options: argparse.Namespace
+        self,
+        home: Home,
+        members: list[Member],
+        ports: list[int],
+        options: argparse.Namespace,
+        security: "Security | None" = None,
     ) -> None:
         self._home = home
+        self._security = security
         self._members = members
         self._ports = ports
         self._options = options
@@ -280,16 +311,27 @@ class Nodes:
 
     def _announce(self) -> None:
         bootstrap = ",".join(child.bootstrap for child in self._children)
+        client_file = self._security.write_client_file(bootstrap) if self._security else None
         if self._options.json:
-            facts = {
+            facts: dict[str, Any] = {
                 "bootstrap": bootstrap,
                 "data_dirs": [str(child.data_dir) for child in self._children],
                 "pids": [child.process.pid for child in self._children],
             }
+            if client_file is not None:
+                facts["client_file"] = str(client_file)
             say(json.dumps(facts), bootstrap)
             return
         where = f"{self._children[0].data_dir} to {self._children[-1].data_dir}, one for each broker"
-        say(GREETING.format(version=__version__, bootstrap=bootstrap, data_dir=where), bootstrap)
+        if client_file is not None:
+            from odradek.cli.up_secure import GREETING as SECURE_GREETING
+
+            text = SECURE_GREETING.format(
+                version=__version__, bootstrap=bootstrap, data_dir=where, client_file=client_file
+            )
+        else:
+            text = GREETING.format(version=__version__, bootstrap=bootstrap, data_dir=where)
+        say(text, bootstrap)
 
     async def _watch(self) -> int:
         """Tell of every node that ends. 0 when asked to stop, FAILED when none is left."""

@@ -5,7 +5,6 @@ something we cannot do (refused, with what to do instead). An unknown name cause
 the Java client. `docs/SPARK.md` shows the tables; a test compares.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,10 +13,12 @@ from odradek.client.settings import (
     FetchSettings,
     ProduceSettings,
     SaslSettings,
-    Store,
-    TlsSettings,
 )
 from odradek.records.compression import Codec
+from odradek.security.ciphers import BadCiphers, openssl_ciphers
+from odradek.security.jaas import JaasError, parse_jaas
+from odradek.security.stores import BadStore, Store, store_kind
+from odradek.security.tls_settings import VERSIONS, TlsSettings
 
 MAPPED = {
     "bootstrap.servers",
@@ -55,6 +56,7 @@ MAPPED = {
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
     "ssl.enabled.protocols",
+    "ssl.cipher.suites",
 }
 
 IGNORED = {
@@ -79,7 +81,6 @@ IGNORED = {
     "connections.max.idle.ms": "connections live as long as their worker",
     "allow.auto.create.topics": "reading never creates a topic",
     "ssl.protocol": "ssl.enabled.protocols decides",
-    "ssl.cipher.suites": "OpenSSL's default suites are used",
 }
 
 REFUSED = {
@@ -119,7 +120,6 @@ OAUTH_HANDLERS = {
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
 }
 LOGIN_HANDLER = "sasl.login.callback.handler.class"
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 
 
 class InvalidProperty(ValueError):
@@ -267,23 +267,35 @@ def _produce_settings(reader: _Reader) -> ProduceSettings:
 
 def _tls_settings(reader: _Reader) -> TlsSettings:
     algorithm = reader.choice("ssl.endpoint.identification.algorithm", "https", ("https", ""))
+    oldest, newest = _versions(reader)
     return TlsSettings(
         trust=_store(reader, "ssl.truststore", "certificates"),
         identity=_store(reader, "ssl.keystore", "certificate.chain"),
         check_hostname=algorithm == "https",
-        oldest_version=_oldest_version(reader),
+        oldest_version=oldest,
+        newest_version=newest,
+        ciphers=_ciphers(reader, oldest, newest),
     )
 
 
-def _oldest_version(reader: _Reader) -> str:
-    from odradek.client.tls import TLS_VERSIONS
-
+def _versions(reader: _Reader) -> tuple[str, str]:
     name = "ssl.enabled.protocols"
-    given = {part.strip() for part in (reader.text(name) or "TLSv1.2,TLSv1.3").split(",")}
-    known = sorted(given & set(TLS_VERSIONS))
+    given = {part.strip() for part in (reader.text(name) or ",".join(VERSIONS)).split(",")}
+    known = sorted(given & set(VERSIONS))
     if not known:
         raise InvalidProperty(name, "must contain TLSv1.2 or TLSv1.3: older versions are not safe")
-    return known[0]
+    return known[0], known[-1]
+
+
+def _ciphers(reader: _Reader, oldest: str, newest: str) -> tuple[str, ...]:
+    name = "ssl.cipher.suites"
+    given = tuple(part.strip() for part in (reader.text(name) or "").split(",") if part.strip())
+    try:
+        if given:
+            openssl_ciphers(given, oldest, newest)
+    except BadCiphers as error:
+        raise InvalidProperty(name, str(error)) from None
+    return given
 
 
 def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None:
@@ -291,15 +303,10 @@ def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None
     certificates = reader.text(f"{prefix}.{certificates_name}")
     if location is None and certificates is None:
         return None
-    kind = (reader.text(f"{prefix}.type") or ("PEM" if certificates else "JKS")).upper()
-    if kind == "JKS" and location and location.endswith((".p12", ".pfx")):
-        kind = "PKCS12"  # Java finds out by looking into the file
-    if kind not in ("PEM", "PKCS12"):
-        raise InvalidProperty(
-            f"{prefix}.type",
-            f"{kind} stores cannot be read; convert it with 'keytool -importkeystore -srckeystore "
-            f"{location} -destkeystore store.p12 -deststoretype PKCS12' and set {prefix}.type to PKCS12",
-        )
+    try:
+        kind = store_kind(reader.text(f"{prefix}.type"), location, certificates is not None)
+    except BadStore as error:
+        raise InvalidProperty(f"{prefix}.type", str(error)) from None
     return Store(
         kind=kind,
         location=location,
@@ -340,24 +347,14 @@ def _sasl_settings(reader: _Reader) -> SaslSettings:
     )
 
 
-def _jaas_options(reader: _Reader) -> dict[str, str]:
-    """`Some.Java.LoginModule required name="value" …;` to its options. Errors must not show the text."""
+def _jaas_options(reader: _Reader) -> Mapping[str, str]:
     name = "sasl.jaas.config"
     text = reader.text(name)
     if text is None:
         raise InvalidProperty(name, "must be given if security.protocol is a SASL one")
-    words = text.split(None, 2)
-    if len(words) < 2 or words[1].rstrip(";").lower() not in (
-        "required",
-        "requisite",
-        "sufficient",
-        "optional",
-    ):
-        raise InvalidProperty(name, "expected 'org.apache.kafka…LoginModule required name=\"value\" …;'")
-    options = {}
-    for match in _JAAS_OPTION.finditer(words[2] if len(words) > 2 else ""):
-        value = match[2]
-        if value[0] in "\"'":
-            value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        options[match[1]] = value
-    return options
+    try:
+        return parse_jaas(text).options
+    except JaasError as error:
+        raise InvalidProperty(
+            name, f"expected 'org.apache.kafka…LoginModule required name=\"value\" …;', but {error}"
+        ) from None

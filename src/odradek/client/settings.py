@@ -6,28 +6,9 @@ Files are named here and read where a connection is made, because a store is on 
 from dataclasses import dataclass, field
 
 from odradek.records.compression import Codec
+from odradek.security.tls_settings import TlsSettings
 
 MEGABYTE = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Certificates, and perhaps a key: a PEM or PKCS12 file, or PEM text."""
-
-    kind: str = "PEM"
-    location: str | None = None
-    password: str | None = field(default=None, repr=False)
-    certificates: str | None = field(default=None, repr=False)
-    key: str | None = field(default=None, repr=False)
-    key_password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    trust: Store | None = None  # None: the certificate authorities of the system
-    identity: Store | None = None
-    check_hostname: bool = True
-    oldest_version: str = "TLSv1.2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from odradek.config.unsupported import (
     Setting,
     refuse_protection,
     refuse_unknown,
+    refuse_unused_protection,
     unknown,
     without_effect,
 )
@@ -66,6 +67,7 @@ def load_broker_config(
     for key in (key for key, setting in strange.items() if setting.source == OVERRIDE):
         refuse_unknown(key, OVERRIDE, BROKER_DEFINITIONS)
     config = BrokerConfig({key: setting.text for key, setting in settings.items() if key not in strange})
+    refuse_unused_protection(settings, config.protocols_in_use)
     config.warnings += [
         f"{setting.source}: {unknown(key, BROKER_DEFINITIONS)}" for key, setting in strange.items()
     ]
@@ -194,6 +196,15 @@ class BrokerConfig:
         """How this node connects to the controllers."""
         return self._protocols.get(self.controller_listener_names[0], SecurityProtocol.PLAINTEXT)
 
+    @property
+    def protocols_in_use(self) -> set[SecurityProtocol]:
+        """Those of all listeners, and of the connections to the controllers."""
+        return {
+            *(item.protocol for item in self.listeners),
+            self.controller_protocol,
+            self.inter_broker_protocol,
+        }
+
     @cached_property
     def quorum_bootstrap_servers(self) -> tuple[Server, ...]:
         """Where to ask for the leader of the quorum."""
@@ -226,13 +237,18 @@ class BrokerConfig:
         return next((item for item in self.broker_listeners if item.protocol is protocol), fallback).name
 
     @property
+    def brokers_listener_name(self) -> str:
+        """The listener of other brokers that this node connects to, which a controller may not have itself."""
+        if self.is_broker:
+            return self.inter_broker_listener_name
+        name = self._values["inter.broker.listener.name"] or self._values["security.inter.broker.protocol"]
+        return str(name).upper()
+
+    @property
     def inter_broker_protocol(self) -> SecurityProtocol:
         """How this node connects to brokers. One that is only a controller may have no listener that says it."""
-        name = (
-            self.inter_broker_listener_name if self.is_broker else self._values["inter.broker.listener.name"]
-        )
         protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
-        return self._protocols.get(str(name).upper(), protocol)
+        return self._protocols.get(self.brokers_listener_name, protocol)
 
     def advertised_listeners(self, bound: Iterable[Listener], default_host: str) -> tuple[Listener, ...]:
         """The addresses for clients, once `bound` has the ports that were really bound."""

@@ -4,16 +4,16 @@
 Rows of (name, type, default, validator, importance, scope, documentation), read by the broker's table.
 """
 
-from odradek.config.definition import ConfigType, Importance, Row, Scope, at_least, one_of
+from odradek.config.definition import ConfigType, Importance, Row, Scope, at_least, between, one_of
 
-BOOLEAN, STRING, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LONG
+BOOLEAN, STRING, LONG, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LONG, ConfigType.INT
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 FIXED = Scope.READ_ONLY
 
 SECURITY_DEFINITIONS: tuple[Row, ...] = (
-    ("ssl.keystore.type", STRING, "PEM", one_of("PEM"), MEDIUM, FIXED,
-     "Format of the broker's own key: PEM."),
+    ("ssl.keystore.type", STRING, None, None, MEDIUM, FIXED,
+     "Format of the broker's own key: PEM or PKCS12. Without it the file's name and contents decide."),
     ("ssl.keystore.location", STRING, None, None, HIGH, FIXED,
      "File with the broker's private key and certificate chain."),
     ("ssl.keystore.key", PASSWORD, None, None, HIGH, FIXED, "The private key itself, instead of a file."),
@@ -21,8 +21,8 @@ SECURITY_DEFINITIONS: tuple[Row, ...] = (
      "The certificate chain itself, instead of a file."),
     ("ssl.keystore.password", PASSWORD, None, None, HIGH, FIXED, "Password of the keystore's file."),
     ("ssl.key.password", PASSWORD, None, None, HIGH, FIXED, "Password of the private key."),
-    ("ssl.truststore.type", STRING, "PEM", one_of("PEM"), MEDIUM, FIXED,
-     "Format of the trusted certificates: PEM."),
+    ("ssl.truststore.type", STRING, None, None, MEDIUM, FIXED,
+     "Format of the trusted certificates: PEM or PKCS12. Without it the file's name and contents decide."),
     ("ssl.truststore.location", STRING, None, None, HIGH, FIXED,
      "File with the certificates that are trusted."),
     ("ssl.truststore.certificates", PASSWORD, None, None, HIGH, FIXED,
@@ -47,6 +47,24 @@ SECURITY_DEFINITIONS: tuple[Row, ...] = (
      "The login module and its users or credentials."),
     ("connections.max.reauth.ms", LONG, 0, at_least(0), MEDIUM, FIXED,
      "Time after which a SASL client must log in again; 0 for never."),
+    ("sasl.server.max.receive.size", INT, 65536, between(1024, 1 << 20), MEDIUM, FIXED,
+     "The largest frame, in bytes, of a client that has not authenticated. Kafka's default is 524288."),
+    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM, FIXED,
+     "Where the keys that sign bearer tokens are: file:///path, or an allowed https:// address."),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, at_least(1000), LOW, FIXED,
+     "How often these keys are read again."),
+    ("org.apache.kafka.sasl.oauthbearer.allowed.urls", LIST, (), None, MEDIUM, FIXED,
+     "The https:// addresses that keys may be read from. In Kafka, a property of the JVM."),
+    ("sasl.oauthbearer.expected.issuer", STRING, None, None, MEDIUM, FIXED,
+     "Who must have issued a bearer token."),
+    ("sasl.oauthbearer.expected.audience", LIST, (), None, MEDIUM, FIXED,
+     "Whom a bearer token must be for: one of these."),
+    ("sasl.oauthbearer.clock.skew.seconds", INT, 30, between(0, 300), LOW, FIXED,
+     "By how much the clocks of the issuer and of this node may differ."),
+    ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, FIXED,
+     "The claim of a bearer token that names the user."),
+    ("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, FIXED,
+     "The claim of a bearer token that names its scope."),
     ("authorizer.class.name", STRING, "", None, LOW, FIXED,
      "Kafka's StandardAuthorizer switches access control on; empty leaves it off."),
     ("super.users", STRING, "", None, LOW, FIXED,

@@ -1,23 +1,24 @@
 """Kafka settings that have no effect on this broker.
 
 There are two kinds. A setting that asks for protection (TLS, a login, access control, a policy) is refused as long as
-it is not implemented: a broker that starts without it lets every client in, and its operator believes otherwise. All
-others are accepted, because every `server.properties` has some, and one line at the start says which of them have no
-effect.
+it is not implemented, and so is one of TLS or SASL where no listener uses that: a broker that starts without it lets
+every client in, and its operator believes otherwise. All others are accepted, because every `server.properties` has
+some, and one line at the start says which of them have no effect.
 
 When you implement a setting, remove it from the list here; `tests/config/test_unsupported.py` compares the list with
 what the code reads.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.config.definition import ConfigError
-from odradek.config.listeners import Listener, SecurityProtocol
+from odradek.config.listeners import SecurityProtocol
+from odradek.config.security_definitions import SECURITY_DEFINITIONS
 
 _LISTENER_PREFIX = re.compile(
-    r"listener\.name\.[^.]+\.(?:[^.]+\.(?=sasl\.))?"
+    r"listener\.name\.[^.]+\.(?:[^.]+\.(?=sasl\.|connections\.))?"
 )  # and perhaps a SASL mechanism
 _PROTECTING_FAMILIES = re.compile(
     r"(ssl|sasl|authorizer|delegation\.token|principal\.builder|security\.providers"
@@ -28,9 +29,12 @@ _PROTECTING: Mapping[str, str] = {
     "super.users": "",
     "allow.everyone.if.no.acl.found": "true",
     "connections.max.reauth.ms": "0",
-    "security.inter.broker.protocol": "PLAINTEXT",
     "ssl.client.auth": "none",
 }
+_TLS = re.compile(r"ssl\..*")
+_SASL = re.compile(r"sasl\..*|connections\.max\.reauth\.ms|org\.apache\.kafka\.sasl\..*")
+_ACCESS = frozenset({"authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"})
+_SUPPORTED = frozenset(row[0] for row in SECURITY_DEFINITIONS) - _ACCESS
 
 
 def _named(prefix: str, *names: str) -> list[str]:
@@ -44,7 +48,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
         *_named("socket.connection.setup.timeout", "ms", "max.ms"),
-        *("connection.failed.authentication.delay.ms", "early.start.listeners"),
+        *("early.start.listeners",),
         *_named("log.flush", "offset.checkpoint.interval.ms", "start.offset.checkpoint.interval.ms"),
         *("log.initial.task.delay.ms", "log.dir.failure.timeout.ms", "log.preallocate"),
         *_named("log.cleaner", "threads", "io.buffer.size", "io.buffer.load.factor"),
@@ -94,27 +98,46 @@ def is_protecting(key: str) -> bool:
 
 def refuse_protection(settings: Mapping[str, Setting]) -> None:
     """Raise if a setting asks for protection that is not implemented."""
-    wanted = {
-        key: setting
-        for key, setting in settings.items()
-        if is_protecting(key) and setting.text not in ("", _PROTECTING.get(_LISTENER_PREFIX.sub("", key)))
-    }
+    wanted = _asking(settings, lambda key: is_protecting(key) and key not in _SUPPORTED)
     if wanted:
         raise RefusedSetting(
             next(iter(wanted)),
-            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no TLS, SASL, access "
-            "control or policies yet. Remove the setting to start without them.",
+            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no access control, policies "
+            "or Java classes. Remove the setting to start without them.",
         )
 
 
-def refuse_protected_listeners(listeners: Iterable[Listener], to_controllers: SecurityProtocol) -> None:
-    """Raise for a listener, or a way to the controllers, that should be safe: it must not be open instead."""
-    reason = "TLS and SASL are not supported yet, only PLAINTEXT is"
-    for listener in listeners:
-        if listener.protocol is not SecurityProtocol.PLAINTEXT:
-            raise ConfigError("listeners", listener.name, reason)
-    if to_controllers is not SecurityProtocol.PLAINTEXT:
-        raise ConfigError("controller.listener.names", to_controllers.name, reason)
+def refuse_unused_protection(settings: Mapping[str, Setting], used: Iterable[SecurityProtocol]) -> None:
+    """Raise if a setting is about TLS or SASL, and no listener or link has that."""
+    protocols = set(used)
+    key = "security.inter.broker.protocol"
+    if key in settings and settings[key].text.strip() not in {protocol.name for protocol in protocols}:
+        raise RefusedSetting(
+            key,
+            f"{_listed({key: settings[key]})} would be ignored: no listener has this protocol. Name one in listeners, "
+            "with its protocol in listener.security.protocol.map.",
+        )
+    for kind, pattern, is_used in (
+        ("TLS", _TLS, any(protocol.uses_tls for protocol in protocols)),
+        ("SASL", _SASL, any(protocol.uses_sasl for protocol in protocols)),
+    ):
+        wanted = {} if is_used else _asking(settings, pattern.fullmatch)
+        if wanted:
+            raise RefusedSetting(
+                next(iter(wanted)),
+                f"{_listed(wanted)} would be ignored, and every client let in: no listener uses {kind}. Name its "
+                "protocol in listener.security.protocol.map, or remove the setting.",
+            )
+
+
+def _asking(settings: Mapping[str, Setting], is_meant: Callable[[str], object]) -> dict[str, Setting]:
+    """The settings that ask for something, by their full names."""
+    found = {}
+    for key, setting in settings.items():
+        plain_key = _LISTENER_PREFIX.sub("", key)
+        if is_meant(plain_key) and setting.text not in ("", _PROTECTING.get(plain_key)):
+            found[key] = setting
+    return found
 
 
 def refuse_unknown(key: str, source: str, names: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
 """Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
-It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, and
-settings with their old and new values. Secrets are not shown. Broker registrations and blocks of producer ids are left
-out: no client asked for them.
+It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, settings
+with their old and new values, and users who get or lose a credential. Secrets are not shown. Broker registrations and
+blocks of producer ids are left out: no client asked for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.config.broker import definition_of
-from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
+from odradek.metadata.image import DECOYS, ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from odradek.model import id_to_text
+from odradek.security.credentials import BY_CODE
 from odradek.wording import count_of, one_line, shown, some
 
 MAX_VALUE = 200  # characters of a setting
@@ -56,6 +59,7 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
     settings: list[ConfigRecord] = []
     removed: list[UUID] = []
     moved: list[PartitionChangeRecord] = []
+    users: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
     for record in records:
         if isinstance(record, TopicRecord):
             created[record.topic_id] = _NewTopic(record)
@@ -70,6 +74,8 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
             settings.append(record)
         elif isinstance(record, RemoveTopicRecord):
             removed.append(record.topic_id)
+        elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+            users.append(record)
     new_by_name = {topic.name: topic for topic in created.values()}
     for record in settings:
         if record.resource_type == ResourceType.TOPIC and record.resource_name in new_by_name:
@@ -92,6 +98,7 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
         if record.resource_type != ResourceType.TOPIC or record.resource_name not in new_by_name
     )
     yield from (_removed(before, topic_id) for topic_id in removed)
+    yield from (_login(record) for record in users if record.name != DECOYS.name)
 
 
 def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
@@ -161,6 +168,12 @@ def _altered(before: MetadataImage, record: ConfigRecord) -> Change:
     was, is_now = (_value(record, value) for value in (old, record.value))
     text = f"set {record.name} of {name} from {was} to {is_now}"
     return Change(text, {kind: record.resource_name, "setting": record.name})
+
+
+def _login(record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> Change:
+    verb = "set" if isinstance(record, UserScramCredentialRecord) else "removed"
+    text = f"{verb} the {BY_CODE[record.mechanism].name} credential of user {shown(record.name)}"
+    return Change(text, {"user": record.name})
 
 
 def _name(kind: str, name: str) -> str:

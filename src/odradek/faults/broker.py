@@ -57,5 +57,7 @@ def answer_with_faults(services: Services, plan: Plan, wires: Wires) -> Converse
     connections = Connections()
     handler = FaultyRequests(Dispatcher(services), services, plan, connections, wires)
     others = controller_handlers(services)  # faults are for clients: the quorum is left alone
-    conversations = Conversations(handler, services.node.host.create_task, handlers=others)
+    conversations = Conversations(
+        handler, services.node.host.create_task, services.new_session, handlers=others
+    )
     return wires.watching(connections.watching(conversations.begin))

@@ -165,6 +165,10 @@ class Gate:
     # --- the transport of the receiver ---
 
     @property
+    def peer_certificate(self) -> bytes | None:
+        return self._transport.peer_certificate
+
+    @property
     def sending(self) -> Sending:
         return self._transport.sending
 

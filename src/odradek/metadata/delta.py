@@ -23,10 +23,12 @@ from odradek.metadata.image import (
     Partition,
     QuotaKey,
     ResourceType,
+    ScramUser,
     Topic,
     metric_name,
 )
 from odradek.metadata.mapping import GONE, Gone, with_changes
+from odradek.security.credentials import ScramCredential
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -160,6 +162,7 @@ class ImageBuilder:
         self._metric_names = _Draft(image.metric_names)
         self._configs = _Draft(image.configs)
         self._quotas = _Draft(image.quotas)
+        self._credentials = _Draft(image.credentials)
         self._features = _Draft(image.features)
         self._controllers = _Draft(image.controllers)
         self._partitions: dict[UUID, _Draft[int, Partition]] = {}  # of topics that change here
@@ -181,6 +184,7 @@ class ImageBuilder:
             metric_names=self._metric_names.finish(),
             configs=self._configs.finish(),
             quotas=self._quotas.finish(),
+            credentials=self._credentials.finish(),
             features=self._features.finish(),
             controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
@@ -357,6 +361,16 @@ class ImageBuilder:
         entity = tuple(sorted((item.entity_type, item.entity_name) for item in record.entity))
         _set_key(self._quotas, entity, record.key, None if record.remove else record.value)
 
+    def _replay_credential(self, record: r.UserScramCredentialRecord) -> None:
+        credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+        self._credentials.put(ScramUser(record.mechanism, record.name), credential)
+
+    def _replay_remove_credential(self, record: r.RemoveUserScramCredentialRecord) -> None:
+        user = ScramUser(record.mechanism, record.name)
+        if self._credentials.get(user) is None:
+            raise MetadataCorrupt(f"there is no SCRAM credential of {record.name!r} to remove")
+        self._credentials.remove(user)
+
     def _replay_feature_level(self, record: r.FeatureLevelRecord) -> None:
         if record.feature_level == 0:
             self._features.remove(record.name)
@@ -394,6 +408,8 @@ _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.UnfenceBrokerRecord: ImageBuilder._replay_unfence_broker,
     r.RemoveTopicRecord: ImageBuilder._replay_remove_topic,
     r.FeatureLevelRecord: ImageBuilder._replay_feature_level,
+    r.UserScramCredentialRecord: ImageBuilder._replay_credential,
+    r.RemoveUserScramCredentialRecord: ImageBuilder._replay_remove_credential,
     r.ClientQuotaRecord: ImageBuilder._replay_client_quota,
     r.ProducerIdsRecord: ImageBuilder._replay_producer_ids,
     r.BrokerRegistrationChangeRecord: ImageBuilder._replay_broker_change,

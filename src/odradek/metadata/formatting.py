@@ -2,6 +2,7 @@
 
     meta.properties                                                    cluster, node and directory id
     __cluster_metadata-0/00000000000000000000-0000000000.checkpoint    the voters, if they are known by then
+    bootstrap.checkpoint                                               the first records of the cluster, if any
 
 A cluster begins with one or more controllers whose directories name the same voters. All other nodes, including
 controllers that become voters later, learn the voters from the log. `meta.properties` is written last: without it a
@@ -13,10 +14,12 @@ does must not begin a cluster of its own by accident.
 
 import logging
 import os
+from collections.abc import Sequence
 from random import Random
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
+from odradek.metadata.bootstrap import write_bootstrap
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.properties import (
     FILE_NAME,
@@ -27,6 +30,7 @@ from odradek.metadata.properties import (
     read_properties,
     write_properties,
 )
+from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshot import write_snapshot
 from odradek.metadata.snapshot_files import FORMATTED, SnapshotFiles
 from odradek.model import id_to_text
@@ -81,9 +85,14 @@ def new_properties(
 
 
 def format_directory(
-    files: Files, directory: str, properties: MetaProperties, voters: VoterSet | None = None
+    files: Files,
+    directory: str,
+    properties: MetaProperties,
+    voters: VoterSet | None = None,
+    records: Sequence[MetadataRecord] = (),
 ) -> None:
-    """Write the directory's identity, and the first voters if they are known. It must not be formatted yet."""
+    """Write the directory's identity, the first voters if they are known, and the first records of the cluster, if
+    there are any. It must not be formatted yet."""
     make_data_directory(files, directory)
     partition = f"{directory}/{METADATA_PARTITION}"
     _check_no_log(files, directory, partition)
@@ -93,6 +102,7 @@ def format_directory(
     elif SnapshotFiles(files, partition).is_formatted:  # by an attempt that was interrupted
         files.remove(f"{partition}/{FORMATTED.file_name}")
         files.sync_directory(partition)
+    write_bootstrap(files, directory, records)
     write_properties(files, directory, properties)
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
+from odradek.security.credentials import SHA_512, ScramCredential
 
 NO_LEADER = -1
 NO_TIMESTAMP = -1
@@ -131,6 +132,16 @@ def metric_name(topic_name: str) -> str:
 QuotaKey = tuple[tuple[str, str | None], ...]
 
 
+class ScramUser(NamedTuple):
+    mechanism: int  # its code
+    name: str
+
+
+# A user whose stored key is random, so nobody can log in with it: it is the secret of the cluster's decoys
+# (`security.decoys`), written with the first credential. Kafka has no record for such a thing.
+DECOYS = ScramUser(SHA_512.code, "__decoys")
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """All that the metadata log says up to an offset. Immutable: the next one is another object."""
@@ -146,6 +157,7 @@ class MetadataImage:
     metric_names: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     quotas: Mapping[QuotaKey, Mapping[str, float]] = field(default_factory=dict)
+    credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict, repr=False)
     features: Mapping[str, int] = field(default_factory=dict)
     controllers: Mapping[int, Controller] = field(default_factory=dict)
     next_producer_id: int = 0

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from random import Random
     from uuid import UUID
 
     from odradek.config.broker import BrokerConfig
     from odradek.metadata.properties import MetaProperties
+    from odradek.metadata.records import MetadataRecord
     from odradek.raft.voters import VoterNode, VoterSet
     from odradek.storage.disk.files import Files
 
@@ -48,9 +50,15 @@ class Outcome(NamedTuple):
 
 
 def format_node(
-    files: "Files", config: "BrokerConfig", options: Wanted, hostname: str, rng: "Random"
+    files: "Files",
+    config: "BrokerConfig",
+    options: Wanted,
+    hostname: str,
+    rng: "Random",
+    first_records: "Callable[[], Sequence[MetadataRecord]]" = tuple,
 ) -> Outcome:
-    """Format the directory of a node, unless it is formatted already. Raises BadUsage, CannotFormat, WrongDirectory."""
+    """Format the directory of a node, unless it is formatted already. A new cluster begins with `first_records`. Raises
+    BadUsage, CannotFormat, WrongDirectory."""
     from odradek.metadata.formatting import format_directory, make_data_directory
     from odradek.metadata.properties import read_properties
     from odradek.storage.store import LOCK_FILE
@@ -64,7 +72,12 @@ def format_node(
         if found is not None:
             check_formatted(directory, found, properties, options)
             return Outcome(directory, found, None, was_formatted=True)
-        format_directory(files, directory, properties, voters)
+        records = first_records()
+        if records and (options.no_initial_controllers or not config.is_controller):
+            raise BadUsage(
+                "--add-scram is for the first controllers of a new cluster; later, 'odradek user add' adds users"
+            )
+        format_directory(files, directory, properties, voters, records)
         return Outcome(directory, properties, voters, was_formatted=False)
     finally:
         lock.release()

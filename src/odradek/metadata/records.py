@@ -7,7 +7,7 @@
 
 VERSION is the newest version of each type that we know; all versions up to it are read. Older ones are written where
 they say the same (`written_version`), because the cluster's metadata.version may not allow the newest. Access control
-lists, SCRAM credentials and delegation tokens are not supported yet: a log that contains them is refused.
+lists and delegation tokens are not supported yet: a log that contains them is refused.
 """
 
 from dataclasses import field
@@ -203,6 +203,28 @@ class ClientQuotaRecord(MetadataRecord):
 
 
 @wire_struct
+class UserScramCredentialRecord(MetadataRecord):
+    """A user may log in with SCRAM. It replaces an earlier credential of the same user and mechanism."""
+
+    API_KEY: ClassVar[int] = 11
+
+    name: Annotated[str, Wire("string")] = ""
+    mechanism: Annotated[int, Wire("int8")] = 0
+    salt: Annotated[bytes, Wire("bytes")] = b""
+    stored_key: Annotated[bytes, Wire("bytes")] = b""
+    server_key: Annotated[bytes, Wire("bytes")] = b""
+    iterations: Annotated[int, Wire("int32")] = 0
+
+
+@wire_struct
+class RemoveUserScramCredentialRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 22
+
+    name: Annotated[str, Wire("string")] = ""
+    mechanism: Annotated[int, Wire("int8")] = 0
+
+
+@wire_struct
 class ProducerIdsRecord(MetadataRecord):
     """Producer ids below `next_producer_id` are allocated."""
 
@@ -285,10 +307,12 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
         UnfenceBrokerRecord,
         RemoveTopicRecord,
         FeatureLevelRecord,
+        UserScramCredentialRecord,
         ClientQuotaRecord,
         ProducerIdsRecord,
         BrokerRegistrationChangeRecord,
         NoOpRecord,
+        RemoveUserScramCredentialRecord,
         BeginTransactionRecord,
         EndTransactionRecord,
         AbortTransactionRecord,

@@ -148,6 +148,18 @@ def _write_quotas(image: MetadataImage) -> Iterator[r.ClientQuotaRecord]:
             yield r.ClientQuotaRecord([r.QuotaEntity(kind, name) for kind, name in entity], key, value)
 
 
+def _write_credentials(image: MetadataImage) -> Iterator[r.UserScramCredentialRecord]:
+    for user, credential in image.credentials.items():
+        yield r.UserScramCredentialRecord(
+            user.name,
+            user.mechanism,
+            credential.salt,
+            credential.stored_key,
+            credential.server_key,
+            credential.iterations,
+        )
+
+
 def _write_producer_ids(image: MetadataImage) -> Iterator[r.ProducerIdsRecord]:
     """An image does not have the owner of the last block."""
     if image.next_producer_id > 0:
@@ -162,6 +174,7 @@ WRITERS: dict[str, Callable[[MetadataImage], Iterator[r.MetadataRecord]]] = {
     "topics": _write_topics,
     "configs": _write_configs,
     "quotas": _write_quotas,
+    "credentials": _write_credentials,
     "next_producer_id": _write_producer_ids,
 }
 

@@ -3,10 +3,11 @@
     transport    the seam: frames in, bytes and slices of files out; `states`: its legal moves
     security     how a connection is protected; `greeting`: what happens on it before its first request
     stream       a transport on a socket; `plaintext` leaves its bytes as they are, `transports` chooses by protocol
+    tls          a transport that encrypts; `tls_session`: TLS without a socket; `line`: handshakes take turns
     output       what a transport sends, and how; `memory` and `pool`: what arriving frames may take
     server       accepts connections, within `bounds`; `strangers`: what a log line says of those that speak otherwise
     channel      requests to another node; `link`: the same over connections that are made again
-    network      both directions: real in `sockets`, on virtual time in `simulated`
+    network      both directions: real in `sockets`, on virtual time in `simulated` (`simulated_greeting`: its TLS)
     deadlines    many deadlines, one timer; `pages`: a little HTTP for those who watch a node
 
 Not obvious:
@@ -25,6 +26,9 @@ Not obvious:
   further ones wait in the backlog. A link whose peer moves, or that is closed, ends its greeting.
 - An output says what it can do (`net.output.Outlet`): send bytes, perhaps gather several parts, perhaps send a
   file. Where it cannot, parts go one by one, and files are read in pieces.
+- TLS knows no socket (`net.tls_session`): what arrives is fed to it, and what it has encrypted is sent. So it never
+  waits, and neither direction ever wants the other one. But it may have decrypted bytes while the socket is silent:
+  whoever begins to read again asks it first (`TlsTransport._read_on`). No setting uses it yet.
 - Memory for requests is counted when bytes arrive (`net.memory`): a size that a client only announces costs
   nothing.
 """

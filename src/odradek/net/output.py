@@ -176,7 +176,7 @@ class Output:
         self._traffic.sent_bytes += sent
         self._parts.clear()
         self._joined = None
-        self.size = 0
+        self.size -= sent
 
     def _advance(self, sent: int) -> None:
         """Drop what was sent from the head of the queue."""

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 
-from odradek.net.output import Bytes, Outlet
+from odradek.net.output import Bytes, Outlet, Output
 from odradek.net.pool import Pool
 from odradek.net.stream import Connected, StreamOwner, StreamTransport
 from odradek.net.transport import Converse
@@ -17,7 +17,8 @@ class PlaintextTransport(StreamTransport):
 
     def __init__(self, pool: Pool, connected: Connected, converse: Converse, owner: StreamOwner) -> None:
         sock = connected.socket
-        super().__init__(pool, connected, converse, owner, sock.recv_into, socket_outlet(sock))
+        output = Output(socket_outlet(sock), pool.traffic)
+        super().__init__(pool, connected, converse, owner, sock.recv_into, output)
         self._open()
 
 

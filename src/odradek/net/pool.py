@@ -4,12 +4,16 @@ Requests of clients and responses of other nodes use different pools, so that ne
 for the other.
 """
 
+from functools import cached_property
+
 from odradek.host.interface import SocketHost, Timer
 from odradek.host.metrics import Traffic
+from odradek.net.line import Line
 from odradek.net.memory import RequestMemory, new_frame
 from odradek.net.transport import SMALL_FRAME
 
 RECEIVE_BUFFER_SIZE = 256 * 1024
+ENCRYPTED_BUFFER_SIZE = 64 * 1024  # a session keeps as much of it as is not wanted yet
 MAX_SPARE_FRAME = 2 << 20
 LATE_CHECK_SECONDS = 0.5
 
@@ -21,8 +25,14 @@ class Pool:
         self.traffic = Traffic()
         self.memory = RequestMemory(max_memory)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
+        self.line = Line(host)  # of handshakes
         self._spare = memoryview(b"")  # of a frame that was handled, for the next one
         self._late_check: Timer | None = None
+
+    @cached_property
+    def encrypted_buffer(self) -> memoryview:
+        """Where transports with TLS receive."""
+        return memoryview(bytearray(ENCRYPTED_BUFFER_SIZE))
 
     def frame(self, size: int) -> memoryview:
         """Fresh memory would have to be cleared first, and is in no cache: a spare frame is used again."""

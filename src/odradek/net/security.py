@@ -5,10 +5,13 @@ greeting, an exchange of frames before the first request: that is where this nod
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.config.listeners import SecurityProtocol
 from odradek.net.transport import Part
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class Exchange(Protocol):
@@ -25,6 +28,7 @@ Address = tuple[str, int]
 class Security(NamedTuple):
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     greet: Greet | None = None  # on connections that we open
+    tls: "Callable[[], SSLContext] | None" = None  # for the next connection, where the protocol has TLS
 
     @property
     def is_open(self) -> bool:

@@ -191,6 +191,8 @@ class Pipe:
 class SimulatedTransport:
     """One end of a connection."""
 
+    peer_certificate: bytes | None = None
+
     def __init__(
         self,
         outgoing: Pipe,

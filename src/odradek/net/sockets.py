@@ -83,7 +83,11 @@ class SocketNetwork:
             return channels[0]
 
         connected = Connected(sock, str(endpoint), "", endpoint.security)
-        transport = new_transport(self._pool, connected, self._watched(converse), self)
+        try:
+            transport = new_transport(self._pool, connected, self._watched(converse), self)
+        except BaseException:
+            sock.close()
+            raise
         self._connected[transport] = None
         await self._handshakes.finish(transport)
         return channels[0]

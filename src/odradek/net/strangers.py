@@ -76,3 +76,14 @@ def why_no_frame(start: bytes, size: int, max_size: int, where: Where, is_greeti
             f"it announced a frame of {size} bytes before it has authenticated, when {max_size} are allowed"
         )
     return f"it announced a frame of {size} bytes, but socket.request.max.bytes is {max_size}"
+
+
+def why_no_tls(start: bytes, where: Where) -> str:
+    """Why a connection is closed that starts with these bytes instead of a TLS handshake; empty if it is one."""
+    who = stranger(start)
+    if who is TLS or start[:1] == TLS_HANDSHAKE[:1]:
+        return ""
+    if who is not None:
+        return f"it speaks {who.speaks}, but {where} is {where.protocol}: {who.advice}"
+    advice = f"let it connect with TLS (security.protocol={where.protocol})"
+    return f"it does not speak TLS, but {where} is {where.protocol}: {advice}"

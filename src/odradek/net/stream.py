@@ -1,7 +1,7 @@
 """A transport on a TCP socket: frames in, bytes and slices of files out, without needless copies.
 
 What the bytes go through on their way to and from the socket is not known here: `net.plaintext` leaves them as they
-are.
+are, `net.tls` encrypts them.
 
 A readable socket is read into a buffer that all transports share; whole frames are passed on in place, without a copy.
 Only a frame that did not arrive whole gets its own memory (see `net.memory`), and the socket is then read
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from odradek.errors import ProtocolError
-from odradek.net.output import Outlet, Output, Sent, read_into_memory
+from odradek.net.output import Output, Sent, read_into_memory
 from odradek.net.pool import Pool
 from odradek.net.security import Security
 from odradek.net.states import (
@@ -67,7 +67,7 @@ class StreamTransport:
         converse: Converse,
         owner: "StreamOwner",
         receive_into: Callable[[memoryview], int],
-        outlet: Outlet,
+        output: Output,
     ) -> None:
         """`receive_into` returns 0 at the end, and raises BlockingIOError if nothing has arrived. A subclass calls
         `_open` when frames may pass."""
@@ -81,7 +81,8 @@ class StreamTransport:
         self._descriptor = self._socket.fileno()
         self._converse = converse
         self._owner = owner
-        self.output = Output(outlet, pool.traffic)
+        self.output = output
+        self.peer_certificate: bytes | None = None
         pool.traffic.connections += 1
         self.receiver: Receiver = NOBODY
         self.receiving = PAUSED

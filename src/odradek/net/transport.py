@@ -46,6 +46,10 @@ class Transport(Protocol):
     listener: str  # that accepted it; "" if we connected
 
     @property
+    def peer_certificate(self) -> bytes | None:
+        """In DER; None without TLS, or if the peer has shown none."""
+
+    @property
     def output(self) -> Output: ...
 
     @property

@@ -10,9 +10,20 @@ from odradek.net.transport import Converse
 
 NewTransport = Callable[[Pool, Connected, Converse, StreamOwner], StreamTransport]
 
+
+def tls_transport(
+    pool: Pool, connected: Connected, converse: Converse, owner: StreamOwner
+) -> StreamTransport:
+    from odradek.net.tls import TlsTransport  # which most nodes do not need
+
+    return TlsTransport(pool, connected, converse, owner)
+
+
 TRANSPORTS: dict[SecurityProtocol, NewTransport] = {
     SecurityProtocol.PLAINTEXT: PlaintextTransport,
+    SecurityProtocol.SSL: tls_transport,
     SecurityProtocol.SASL_PLAINTEXT: PlaintextTransport,
+    SecurityProtocol.SASL_SSL: tls_transport,
 }
 
 

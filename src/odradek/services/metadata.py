@@ -34,6 +34,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import fields
 from odradek.host.metrics import Histogram
+from odradek.metadata.bootstrap import read_bootstrap
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import load_or_format
 from odradek.metadata.image import MetadataImage
@@ -98,7 +99,8 @@ class BrokerMetadata:
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # last applied
-        directory = str(config.log_dirs[0])
+        self._files, self._directory = files, str(config.log_dirs[0])
+        directory = self._directory
         self.properties = load_or_format(files, directory, config, host.hostname(), rng)
         self.quorum = Quorum(
             files,
@@ -265,6 +267,8 @@ class BrokerMetadata:
         """Write the records that a new cluster begins with, if they are missing."""
         image = self._log.newest
         records = activation_records(image, self._controller.config)
+        if not image.features:  # of a new cluster
+            records += read_bootstrap(self._files, self._directory)
         try:
             if records:
                 write(records)

@@ -30,16 +30,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
-from odradek.apis.table import name_of
-from odradek.errors import ProtocolError
+from odradek.errors import AuthenticationFailed, ProtocolError
 from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
+from odradek.serving.refused_login import delay
 from odradek.serving.request import Request
 from odradek.serving.session import NewSession, Session, open_session
 from odradek.serving.turns import TURN_SECONDS, Turns
 from odradek.serving.watch import Watch
-from odradek.wire.frame import read_request_header
+from odradek.wire.frame import SIZE, read_request_header
 from odradek.wording import shown
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting reques
 # Large requests of one conversation that are not answered yet. A producer that does not wait for its responses could
 # otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
 MAX_WAITING_BYTES = 16 << 20
-MAX_FRAME_SIZE_BEFORE_AUTHENTICATION = 64 * 1024
 MAX_OUTPUT_BYTES = 8 << 20  # responses that a client has not read; beyond that, its requests are not read
 
 
@@ -152,7 +151,8 @@ class Conversations:
     def begin(self, transport: Transport) -> "Conversation":
         handler = self._handlers.get(transport.listener, self.handler)
         caller = Caller(address=transport.address, listener=transport.listener)
-        conversation = Conversation(self, handler, transport, self._new_session(caller))
+        session = self._new_session(caller, transport.peer_certificate)
+        conversation = Conversation(self, handler, transport, session)
         self.watch.conversations[conversation] = None
         return conversation
 
@@ -179,8 +179,8 @@ class Conversation:
         self._gate: asyncio.Task[None] | None = None
         self._gate_frames: list[OwnFrame] = []  # that the gate works on
         self._turn_ends = 0.0  # when our share of this turn of the event loop is used up
-        if not session.is_open:
-            transport.begin_greeting(MAX_FRAME_SIZE_BEFORE_AUTHENTICATION)
+        if session.sasl is not None:
+            transport.begin_greeting(session.sasl.max_frame_size)
             session.when_open(transport.end_greeting)
 
     def _move(self, move: Move) -> None:
@@ -261,7 +261,9 @@ class Conversation:
     def _fail(self, error: Exception) -> None:
         """An error ends this conversation and no other."""
         who = f" (client {shown(self._waiting[-1].caller.client_id)})" if self._waiting else ""
-        if isinstance(error, ProtocolError):
+        if isinstance(error, AuthenticationFailed):
+            self._transport.close(f"authentication failed: {error}{who}")
+        elif isinstance(error, ProtocolError):
             self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
             self._transport.close(f"its request cannot be handled: {error}{who}")
@@ -285,10 +287,13 @@ class Conversation:
 
     def _handle(self, frame: memoryview, is_shared: bool = False) -> None:
         """`is_shared`: the frame is in the buffer of all transports."""
-        header, session = read_request_header(frame), self._session
-        if session.admitted is not None and header.api_key not in session.admitted:
-            name = name_of(header.api_key, header.version)
-            raise ProtocolError(f"{name} is not served before the client has authenticated")
+        session = self._session
+        if session.login is not None and session.is_raw:
+            self._wait_at_gate(self._answer_raw(bytes(frame)))
+            return
+        header = read_request_header(frame)
+        if session.login is not None:
+            session.check(header.api_key, header.version)
         caller = session.caller
         if caller.client_id != header.client_id:  # nearly never: a client keeps its id
             caller = session.caller = caller._replace(client_id=header.client_id)
@@ -304,6 +309,18 @@ class Conversation:
         effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
             self._wait_at_gate(effect)
+
+    async def _answer_raw(self, message: bytes) -> None:
+        """A message of a SASL mechanism, after SaslHandshake v0: it has no header, and neither has the response."""
+        session = self._session
+        if self._waiting or session.sasl is None:
+            raise ProtocolError("a message of its login comes before the response to its handshake")
+        reply = session.authenticate(message)
+        if reply.failure:
+            await delay(session.sasl)
+            raise AuthenticationFailed(reply.failure)
+        self._output.add((SIZE.pack(len(reply.token)), reply.token))
+        self._transport.flush_soon()
 
     def _finish_run(self) -> None:
         effect = self._handler.finish()

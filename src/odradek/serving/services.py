@@ -28,6 +28,7 @@ from odradek.serving.cluster import Cluster
 from odradek.serving.coordination import Coordination
 from odradek.serving.partitions import Partitions
 from odradek.serving.road import Road
+from odradek.serving.session import NewSession, open_session
 from odradek.serving.turns import Turns
 
 
@@ -65,7 +66,7 @@ class ThisNode:
 class Services:
     """The parts of a node, as handlers see them, and the roads to all handlers."""
 
-    __slots__ = ("_roads", "authorizer", "cluster", "coordination", "node", "partitions")
+    __slots__ = ("_roads", "authorizer", "cluster", "coordination", "new_session", "node", "partitions")
 
     def __init__(
         self,
@@ -74,7 +75,9 @@ class Services:
         coordination: Coordination,
         node: ThisNode,
         authorizer: Authorizer,
+        new_session: NewSession = open_session,
     ) -> None:
+        self.new_session = new_session  # how connections begin
         self.cluster = cluster
         self.partitions = partitions
         self.coordination = coordination
