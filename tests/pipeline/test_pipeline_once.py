@@ -22,6 +22,11 @@ partitions = 1
 """
 
 
+def once(file: str) -> str:
+    """The same pipeline, with transactions."""
+    return file.replace("partitions = 1", 'partitions = 1\ndelivery = "exactly_once"')
+
+
 def queries_of(lab: Lab) -> list[Path]:
     """The checkpoints of all queries."""
     return [path.parent for path in (lab.directory / "checkpoints").rglob("commits")]
@@ -34,7 +39,7 @@ def reasons(lab: Lab, topic: str) -> list[str]:
 def test_batches_that_run_again_write_nothing_a_second_time(spark, lab):
     """In a query that is shared by two sinks and the rejects, and in one with state."""
     topics = shop(lab)
-    pipeline = lab.pipeline(SHOP.format(**topics))
+    pipeline = lab.pipeline(once(SHOP.format(**topics)))
     lab.fill(
         topics["orders"], [{"id": 1, "amount": 5}, {"id": 2, "amount": 20}, {"id": 3, "amount": -1}, b"x"]
     )
@@ -53,7 +58,7 @@ def test_batches_that_run_again_write_nothing_a_second_time(spark, lab):
 
 def test_a_record_that_a_sink_fails_on_is_a_dead_letter_of_the_batchs_transaction(spark, lab):
     topics = shop(lab)
-    pipeline = lab.pipeline(SHOP.format(**topics))
+    pipeline = lab.pipeline(once(SHOP.format(**topics)))
     lab.fill(topics["orders"], [{"id": number, "amount": 20} for number in (12, 13, 14)])
     lab.run_well(spark, pipeline)
     assert ids(lab, topics["good"]) == [12, 13, 14]
@@ -68,12 +73,12 @@ def test_a_record_that_a_sink_fails_on_is_a_dead_letter_of_the_batchs_transactio
 
 def test_a_checkpoint_that_was_written_at_least_once_is_adopted_and_status_shows_the_ledger(spark, lab):
     topics = {"orders": lab.topic(1), "copies": lab.fresh_name()}
-    before = lab.pipeline(TWICE.format(delivery='delivery = "at_least_once"', **topics))
+    before = lab.pipeline(TWICE.format(delivery="", **topics))
     lab.fill(topics["orders"], [{"id": 1}], partitions=1)
     lab.run_well(spark, before)
     (query,) = status(before).queries
     assert query.ledger is None
-    after = lab.pipeline(TWICE.format(delivery="", **topics))
+    after = lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics))
     lab.fill(topics["orders"], [{"id": 2}], partitions=1)
     lab.run_well(spark, after)
     assert ids(lab, topics["copies"]) == [1, 2]
@@ -92,7 +97,7 @@ def test_records_of_aborted_transactions_are_not_read(spark, lab):
         producer.produce(topics["orders"], value=f'{{"id": {number}}}')
         producer.flush(30)
         ends(30)
-    lab.run_well(spark, lab.pipeline(TWICE.format(delivery="", **topics)))
+    lab.run_well(spark, lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics)))
     assert ids(lab, topics["copies"]) == [2]
 
 
@@ -101,7 +106,7 @@ def test_a_second_process_ends_the_pipeline_and_says_why(spark, lab, monkeypatch
     from odradek.client.transactions import TransactionalProducer
 
     topics = {"orders": lab.topic(1), "copies": lab.fresh_name()}
-    pipeline = lab.pipeline(TWICE.format(delivery="", **topics))
+    pipeline = lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics))
     lab.fill(topics["orders"], [{"id": 1}], partitions=1)
     commit, rivals = TransactionalProducer.commit, []
 

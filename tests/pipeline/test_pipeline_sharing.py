@@ -58,11 +58,6 @@ def shop(lab: Lab) -> dict[str, str]:
     return topics | {"orders": lab.topic(2)}
 
 
-def at_least_once(file: str) -> str:
-    """Without transactions, outputs are written one after the other; test_pipeline_once has those with them."""
-    return file.replace("partitions = 1", 'partitions = 1\ndelivery = "at_least_once"')
-
-
 def ids(lab: Lab, topic: str) -> list[int]:
     return sorted(row["id"] for row in lab.values(topic))
 
@@ -80,7 +75,7 @@ def queries_started(lab: Lab) -> list[str]:
 
 def test_topics_and_their_dead_letters_share_a_query_until_a_sink_leaves_it(spark, lab: Lab, monkeypatch):
     topics = shop(lab)
-    file = at_least_once(SHOP.format(**topics))
+    file = SHOP.format(**topics)
     orders = [{"id": number, "amount": float(number)} for number in range(1, 21)]
     lab.fill(topics["orders"], [*orders, {"id": 21, "amount": -1.0}, b"not JSON"])
     pipeline = lab.pipeline(file)
@@ -219,7 +214,7 @@ def test_a_permanent_failure_stops_the_group_and_names_the_sink(spark, lab: Lab,
         return write(self, *rest)
 
     monkeypatch.setattr(TopicSinkKind, "write", write_or_fail)
-    run = lab.run(spark, lab.pipeline(at_least_once(SHOP.format(**topics))))
+    run = lab.run(spark, lab.pipeline(SHOP.format(**topics)))
     others = "good, rejects of orders, rejects of good"
     assert run.problem == f"shares (which shares a query with {others}): the topic is gone"
     assert ids(lab, topics["good"]) == [1], "it comes before the one that failed"

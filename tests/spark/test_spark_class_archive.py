@@ -16,7 +16,8 @@ STORE, USE = "-XX:ArchiveClassesAtExit=", "-XX:SharedArchiveFile="
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: None) -> Path:
-    monkeypatch.delenv(SWITCH, raising=False)
+    for name in (SWITCH, *class_archive.VARIABLES):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
     return tmp_path / "a cache" / "odradek" / "java-classes"
 
@@ -94,6 +95,10 @@ def test_another_java_or_other_jars_have_their_own(
 
 def test_nothing_is_stored_where_it_is_not_wanted_or_cannot_be(cache: Path, monkeypatch: pytest.MonkeyPatch):
     assert java_options("run", stores=False) == ""
+    assert java_options("run", stores=True, given="-Xmx1g -XX:SharedArchiveFile=my.jsa") == ""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:SharedArchiveFile=my.jsa")
+    assert java_options("run", stores=True) == "", "Java would not start with two"
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     cache.parent.mkdir(parents=True, exist_ok=True)
     cache.rmdir()
     cache.write_text("a file is in the way")

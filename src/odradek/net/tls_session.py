@@ -76,7 +76,8 @@ class TlsSession:
         filled, size, session = 0, len(buffer), self._tls
         try:
             while filled < size:
-                count = session.read(size - filled, buffer[filled:] if filled else buffer)  # type: ignore[arg-type]
+                # With a buffer it returns how many bytes it has read, whatever the type checker believes.
+                count: int = session.read(size - filled, buffer[filled:] if filled else buffer)  # type: ignore[assignment]
                 if not count:
                     self.is_ended = True
                     break

@@ -76,7 +76,8 @@ def start(
         settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
-        if options := java_options("small" if small else "run", stores=stores_classes):
+        own = settings.get("spark.driver.extraJavaOptions", "")
+        if options := java_options("small" if small else "run", stores=stores_classes, given=own):
             settings.setdefault("spark.driver.defaultJavaOptions", options)
     use_this_python()
     _extend_path(python_path)

@@ -246,8 +246,6 @@ def _or_missing(value: object) -> str:
 
 def show_members(group: Group, verbose: bool) -> None:
     tell_state(group)
-    if not group.members:
-        return
     has_instances = any(one.instance_id for one in group.members)
     header = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     header += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
@@ -274,7 +272,7 @@ def show_state(group: Group, verbose: bool) -> None:
     tell_state(group)
     coordinator = f"{group.coordinator.address} ({group.coordinator.id})"
     header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH")
-    row = (group.group, coordinator, group.assignor, group.state, _or_missing(group.epoch))
+    row = (group.group, coordinator, group.assignor or MISSING, group.state, _or_missing(group.epoch))
     hidden = () if verbose else (4, 5)
     rows = [
         (*header, "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"),

@@ -27,12 +27,21 @@ SWITCH = "ODRADEK_CLASS_ARCHIVE"
 MAGIC = 0xF00BABA8.to_bytes(4, "little")  # of a dynamic archive
 GIVEN_UP_S = 3600.0  # after which an incomplete file is no longer being written
 UNUSED_S = 60 * 86_400.0  # after which an archive, of another Java or Spark, is deleted
+VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")  # all of which Java is given
+ARCHIVES = ("SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:cds*=off")
 
 
-def java_options(kind: str, *, stores: bool) -> str:
-    """Options for Spark's Java: use the archive of a kind of runs, or else store one. Empty if there can be none."""
+def java_options(kind: str, *, stores: bool, given: str = "") -> str:
+    """Options for Spark's Java: use the archive of a kind of runs, or else store one. Empty if there can be none.
+
+    `given` are the user's own: Java does not start with options for two archives.
+    """
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "false", "no"):
+        return ""
+    if any(
+        option in text for text in (given, *map(os.environ.get, VARIABLES)) if text for option in ARCHIVES
+    ):
         return ""
     try:
         directory = _directory()

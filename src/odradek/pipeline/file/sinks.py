@@ -17,7 +17,7 @@ from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
 TABLE_FORMATS = ("delta", "iceberg")
-DELIVERIES = ("exactly_once", "at_least_once")  # the first is the default
+DELIVERIES = ("at_least_once", "exactly_once")  # the first is the default
 VALUE_FORMATS = ("json", "csv", "raw")
 
 Settings = Mapping[str, str]
