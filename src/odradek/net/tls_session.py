@@ -6,7 +6,6 @@ peer, be they data, a part of the handshake or an alert, are collected until the
 """
 
 import ssl
-from typing import Any
 
 # What OpenSSL calls it, and what we say. A peer that refuses us sends an alert.
 REASONS = {
