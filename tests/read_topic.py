@@ -25,13 +25,16 @@ def read_to_the_end(
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         while left:
-            batch = consumer.consume(1000, timeout=timeout_s)
-            assert batch, f"{len(found)} records came, and partitions {sorted(left)} have no end"
-            for message in batch:
-                if message.error() is None:
-                    found.append(message)
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+            message = consumer.poll(
+                timeout_s
+            )  # `consume` would wait until it has as many as it was asked for
+            assert message is not None, (
+                f"{len(found)} records came, and partitions {sorted(left)} have no end"
+            )
+            if message.error() is None:
+                found.append(message)
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
     finally:
         consumer.close()
     return found

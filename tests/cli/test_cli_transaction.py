@@ -179,7 +179,7 @@ def test_a_broker_that_is_too_old_for_a_filter_says_so(
     odradek: Odradek, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older request could not name the filter, and the broker would list everything."""
-    monkeypatch.setitem(connection.HIGHEST_VERSIONS, ListTransactionsRequest.API_KEY, 0)
+    monkeypatch.setitem(connection.HIGHEST_VERSIONS, "ListTransactions", 0)
     assert odradek("transaction", "list").returncode == 0
     for filter_ in (("--longer-than", "1s"), ("--id-pattern", "a")):
         result = odradek("transaction", "list", *filter_)

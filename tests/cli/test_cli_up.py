@@ -200,7 +200,6 @@ def test_a_damaged_file_in_the_data_directory(tmp_path: Path) -> None:
         ("--set", "num.partition=3"),
         ("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("--set", "ssl.keystore.location=/etc/broker.pem"),
-        ("--set", "listeners=SASL_PLAINTEXT://localhost:0"),  # which --port would replace
         ("--config", "/no/such/file"),
     ],
 )
@@ -208,6 +207,14 @@ def test_bad_settings(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     status, line = refused("--port", "0", "--data-dir", str(tmp_path), *arguments)
     assert status == 2
     assert arguments[1].partition("=")[0] in line
+
+
+def test_a_listener_that_nobody_could_log_in_to_is_refused(tmp_path: Path) -> None:
+    status, line = refused(
+        *("--port", "0", "--data-dir", str(tmp_path), "--set", "listeners=SASL_PLAINTEXT://localhost:0")
+    )
+    assert status == 2
+    assert "sasl.jaas.config: PLAIN needs a login module" in line
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def make_cluster(home: Home, ports: Sequence[int] = ()) -> None:
         ports = [one.port for one in HELD[-3:]]
     members = home.found(ports)
     for member in members:
-        home.write_settings(member, members, 0, {})
+        home.write_settings(member, members, 0, {}, {})
     home.format()
 
 

@@ -291,7 +291,6 @@ DISKS = [
         "recovery-wait",
         "after all in-sync replicas were killed, the first that is back leads at once",
         judging("controller.recovery:choose_leader", "min_isr", by="not told"),
-        script="tests/cluster/test_recovery_elections.py::test_the_node_with_a_damaged_log_starts_last",
     ),
     planted(
         "recovery-shortest",

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.broker import settings
+from odradek.broker.node import Node
 from odradek.errors import ErrorCode
+from odradek.net.security import Security
 from odradek.net.simulated_greeting import NO_FAULTS, GreetingFaults, ProtectedTransport
 from odradek.records.record import Record, build_batch
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -21,8 +23,10 @@ WRITES = 40
 
 @pytest.fixture(autouse=True)
 def protected_listeners_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are no settings for certificates yet; the simulated network needs none."""
-    monkeypatch.setattr(settings, "refuse_protected_listeners", lambda listeners, to_controllers: None)
+    """The simulated network needs no certificates."""
+    monkeypatch.setattr(settings, "check_listeners", lambda config: None)
+    monkeypatch.setattr(Node, "_link_security", lambda self, config, listener, protocol: Security(protocol))
+    monkeypatch.setattr(Node, "_new_authentication", lambda self: None)
 
 
 async def produce(cluster: Cluster, value: bytes) -> int:

@@ -66,7 +66,9 @@ def test_the_node_with_a_damaged_log_starts_last(damaged: int, has_checkpoint: b
         await cluster.start(*(broker_id for broker_id in BROKERS if broker_id != damaged))
         await cluster.start(damaged)
         await await_whole(cluster)
-        await until(lambda: not replica(cluster, damaged).log.missing_until)  # once it knows that it is in sync
+        await until(
+            lambda: not replica(cluster, damaged).log.missing_until
+        )  # once it knows that it is in sync
 
     duties.run(20 + damaged, scenario, settings=CHECKPOINTS)
 

@@ -32,6 +32,11 @@ from odradek.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from odradek.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from odradek.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     DirectoryDataInRequest,
@@ -157,6 +162,10 @@ REQUESTS = {
     ),
     "ListPartitionReassignments, all": ListPartitionReassignmentsRequest(topics=None),
     "UnregisterBroker": UnregisterBrokerRequest(4),
+    "AlterUserScramCredentials": AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion("nobody", 1)],
+        upsertions=[ScramCredentialUpsertion("alice", 1, 4096, b"salt", bytes(32))],
+    ),
     "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,

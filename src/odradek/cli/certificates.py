@@ -145,5 +145,5 @@ def _check_package() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise CommandError(
-            "this needs the package cryptography; run pip install 'odradek[security]'"
+            "this needs the package cryptography; run pip install '.[security]' in a clone of Odradek"
         ) from None

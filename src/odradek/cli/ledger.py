@@ -8,23 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek.admin.access import Access
-from odradek.admin.requests import client_settings
 from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
-from odradek.client.cluster import Cluster, MissingTopic
-from odradek.client.connection import ConnectionLost
-from odradek.client.deadline import TimedOut
-from odradek.client.properties import InvalidProperty
-from odradek.errors import KafkaError
-from odradek.ledger.record import Entry, UnreadableRecord
-from odradek.ledger.topic import Ledger
+
+if TYPE_CHECKING:
+    from odradek.ledger.record import Entry
+    from odradek.ledger.topic import Ledger
 
 app = Group(help="Show what Spark has written exactly once, and correct it.")
 
@@ -33,7 +29,16 @@ SinkArgument = Annotated[str, Argument(metavar="SINK")]
 
 
 @contextmanager
-def ledger_of(access: Access) -> Iterator[Ledger]:
+def ledger_of(access: Access) -> "Iterator[Ledger]":
+    from odradek.admin.requests import client_settings
+    from odradek.client.cluster import Cluster, MissingTopic
+    from odradek.client.connection import ConnectionLost
+    from odradek.client.deadline import TimedOut
+    from odradek.client.properties import InvalidProperty
+    from odradek.errors import KafkaError
+    from odradek.ledger.record import UnreadableRecord
+    from odradek.ledger.topic import Ledger
+
     try:
         addresses = access.servers()
         cluster = Cluster(replace(client_settings(access, addresses[0]), bootstrap=tuple(addresses)))
@@ -111,10 +116,10 @@ def reset(
     )
 
 
-def as_facts(sink: str, entry: Entry) -> dict[str, Any]:
+def as_facts(sink: str, entry: "Entry") -> dict[str, Any]:
     return {"sink": sink, **asdict(entry), "topics": list(entry.topics)}
 
 
-def _row(sink: str, entry: Entry) -> tuple[object, ...]:
+def _row(sink: str, entry: "Entry") -> tuple[object, ...]:
     written = datetime.fromtimestamp(entry.written_at_ms / 1000, UTC).isoformat(timespec="seconds")
     return sink, entry.name, entry.batch, entry.rows, entry.milliseconds, written, ", ".join(entry.topics)

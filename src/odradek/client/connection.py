@@ -22,24 +22,14 @@ from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.wire.messages.index import SCHEMAS
 
-# By API key: a short command imports none of them.
-PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN = (
-    0,
-    1,
-    8,
-    9,
-    22,
-    24,
-    26,
-)
-HIGHEST_VERSIONS = {
-    FETCH: 12,
-    OFFSET_COMMIT: 9,
-    OFFSET_FETCH: 9,
-    PRODUCE: 11,
-    INIT_PRODUCER_ID: 4,
-    ADD_PARTITIONS_TO_TXN: 3,
-    END_TXN: 4,
+HIGHEST_VERSIONS = {  # by name: a short command imports none of them
+    "Fetch": 12,
+    "OffsetCommit": 9,
+    "OffsetFetch": 9,
+    "Produce": 11,
+    "InitProducerId": 4,
+    "AddPartitionsToTxn": 3,
+    "EndTxn": 4,
 }
 MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
@@ -131,7 +121,7 @@ class Connection:
     def version_of(self, api_key: int) -> int:
         schema = SCHEMAS[api_key]
         lowest, highest = self._versions.get(api_key, (0, -1))
-        version = min(highest, schema.max_version, HIGHEST_VERSIONS.get(api_key, schema.max_version))
+        version = min(highest, schema.max_version, HIGHEST_VERSIONS.get(schema.name, schema.max_version))
         if version < max(lowest, schema.min_version):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,

@@ -19,7 +19,7 @@ Not obvious:
 - There is one road to a handler, and one exit. Requests of connections, requests out of Envelopes, questions of a
   broker to itself and requests of the node's own parts all enter at `serving.road`: admit (is it served here?),
   authorize, handle as the row says, amend. Every response leaves through `serving.reply`, which amends it, logs and
-  counts what it refuses, and sets `throttle_time_ms` (0, until there are quotas). `tests/test_layers.py` finds the
+  counts what it refuses, and sets the throttle time (0, until there are quotas). `tests/test_layers.py` finds the
   one module that calls handlers, and `tests/serving/test_entrances.py` sends every API through all entrances.
 - A handler takes what it needs. Its first parameter is a facet of `serving.services` (`cluster`, `partitions`,
   `coordination`, `node`), or `services` if it needs several; `serving.registry` goes by the parameter's name. An

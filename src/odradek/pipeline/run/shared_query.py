@@ -265,7 +265,8 @@ def _counts_if_known(observation: Observation) -> dict[str, int]:
     counted, deadline = observation._jo.future(), time.monotonic() + COUNTS_WAIT_S
     while not counted.isCompleted() and time.monotonic() < deadline:  # Spark tells us a moment later
         time.sleep(0.002)
-    return observation.get if counted.isCompleted() else {}
+    is_known = counted.isCompleted() and observation._jo.getRow().length() > 0
+    return observation.get if is_known else {}
 
 
 def _without_bytes(decoded: DataFrame, kind: SourceKind) -> DataFrame:
