@@ -116,7 +116,8 @@ def _read_pkcs12(store: Store) -> Pem:
         )
     except ImportError:
         raise BadStore(
-            f"{store.location}: PKCS12 needs the package cryptography; run pip install '.[security]' in a clone of Odradek"
+            f"{store.location}: PKCS12 needs the package cryptography; "
+            "run pip install '.[security]' in a clone of Odradek"
         ) from None
     data = _read_file(store)
     if data.startswith(JKS_MAGIC):
