@@ -113,7 +113,7 @@ def test_a_large_row(spark, broker, topics):
         (
             "SELECT 'a' AS value",
             {"kafka.transactional.id": "x", "topic": "t"},
-            "without transactions; leave it",
+            "to write exactly once use odradek.spark.write_exactly_once",
         ),
         (
             "SELECT struct(1 AS a) AS value",

@@ -322,7 +322,8 @@ class Nodes:
                 facts["client_file"] = str(client_file)
             say(json.dumps(facts), bootstrap)
             return
-        where = f"{self._children[0].data_dir} to {self._children[-1].data_dir}, one for each broker"
+        first, last = self._children[0].data_dir, self._children[-1].data_dir
+        where = str(first) if first == last else f"{first} to {last}, one for each broker"
         if client_file is not None:
             from odradek.cli.up_secure import GREETING as SECURE_GREETING
 

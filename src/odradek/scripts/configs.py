@@ -157,7 +157,7 @@ def alter(cluster: Access, given: Given, kind: str, name: str | None) -> None:
     added = added_configs(given)
     deleted = [one.strip() for text in given.values("delete-config") for one in text.split(",")]
     known = (
-        {one.name for one in settings(cluster, KINDS[kind], name or "", is_all=False)} if deleted else set()
+        {one.name for one in settings(cluster, KINDS[kind], name or "", is_all=True)} if deleted else set()
     )
     if invalid := [one for one in deleted if one not in known]:
         raise Exit(1, f"Invalid config(s): {','.join(invalid)}")

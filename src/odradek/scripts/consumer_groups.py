@@ -182,8 +182,10 @@ def describe(cluster: Access, given: Given) -> None:
         except Refused as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            print_error(f"Consumer group '{name}' does not exist.")
-            continue
+            raise AdminError(
+                "org.apache.kafka.common.errors.GroupIdNotFoundException: "
+                f"Group {name} is not a consumer group."
+            ) from None
         if given.has("members"):
             show_members(group, given.has("verbose"))
         elif given.has("state"):

@@ -7,10 +7,13 @@ Arrow batch as it comes from Java: no object is made for a row unless the functi
 import difflib
 import importlib
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -163,10 +166,23 @@ def _in_arrow(pipeline: Pipeline, transform: Transform, function: Any, frame: Da
             yield function(batch)
 
     try:
-        return frame.mapInArrow(each, transform.returns)
+        with _sent_whole(function):
+            return frame.mapInArrow(each, transform.returns)
     except PySparkException as error:
         problem = f"these are not columns: {plain(error)}"
         raise pipeline.error((*transform.key, "returns"), problem) from None
+
+
+@contextmanager
+def _sent_whole(function: Any) -> Iterator[None]:
+    """Functions of its module are sent to the workers as they are, like those of `udf`: a worker may not find the
+    module."""
+    module = sys.modules[function.__module__]
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _users_frame(error: BaseException) -> traceback.FrameSummary:
