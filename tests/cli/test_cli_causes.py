@@ -26,7 +26,10 @@ LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=m
 
 @pytest.mark.parametrize(
     ("settings", "cause"),
-    [("security.protocol=SSL\n", "SSL"), (LOGIN, "SASL")],
+    [
+        ("security.protocol=SSL\n", "SSL"),
+        (LOGIN, "SASL PLAIN mechanism handshake failed|SASL Handshake not supported by broker"),
+    ],
     ids=["tls", "sasl"],
 )
 @pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t"), ("consume", "t")], ids=" ".join)
@@ -39,7 +42,7 @@ def test_what_the_broker_does_not_speak_is_named(
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: localhost:")
-    assert cause in line
+    assert any(text in line for text in cause.split("|"))  # librdkafka's words, or our client's
     assert line.endswith("(is --command-config right for this cluster?)")
 
 
