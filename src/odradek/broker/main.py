@@ -15,6 +15,7 @@ from typing import Protocol
 from odradek.broker import descriptors
 from odradek.broker.collector import Collector
 from odradek.broker.node import Node
+from odradek.broker.service_manager import ServiceManager
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
@@ -105,6 +106,8 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     if lifeline is not None:
         loop.add_reader(lifeline, _watch_lifeline, loop, lifeline, stopping)
+    manager = ServiceManager()
+    manager.starting("Starting: opening logs, waiting for the cluster")
     broker = new_broker(config, loop, on_failure=stopping.set)
     try:
         if not await _start(broker, stopping):
@@ -113,12 +116,19 @@ async def _serve(
         gc.freeze()  # what is alive now stays alive: the collector need not visit it again
         gc.set_threshold(GARBAGE_THRESHOLD)
         announce(broker)
+        manager.ready(loop, _status_of(broker))
         loop.run_in_executor(None, copy_context().run, _import_coordinators)
         await stopping.wait()
     finally:
+        manager.stopping()
         await broker.stop()
         if broker.failure is not None:
             raise broker.failure
+
+
+def _status_of(broker: Broker) -> str:
+    places = [f"{each.host}:{each.port}" for each in (*broker.listeners, *broker.controller_listeners)]
+    return f"Node {broker.node_id} is listening on {', '.join(places)}"
 
 
 async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
