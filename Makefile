@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -184,5 +184,12 @@ bench-packages:
 bench-spark: $(SPARK_INSTALLED) java ## Compare our Spark source and sink with Spark's own connector
 	$(BIN)/python -m bench.spark $(ARGS)
 
+docs: $(INSTALLED) ## Build the site of docs/ in build/site, without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo 'build/site/index.html'
+
+release: $(INSTALLED) ## Build the packages in dist/, and try them in new environments of each Python that is installed
+	$(BIN)/python tools/release.py
+
 clean: ## Remove what the targets above have made here
-	rm -rf $(VENV) build/demo $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build/demo build/site dist $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis
