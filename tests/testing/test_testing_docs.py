@@ -56,7 +56,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
     for number, block in enumerate(with_pytest):
         (tmp_path / f"test_example_{number}.py").write_text(block)
     printed = run_pytest(directory=tmp_path)
-    assert "4 passed" in printed, printed
+    assert "5 passed" in printed, printed
 
 
 @pytest.mark.parametrize("recipe", CLUSTER_RECIPES, ids=lambda path: path.stem)

@@ -175,7 +175,7 @@ def test_a_broker_whose_owner_dies_stops_though_faults_hold_it_up(tmp_path: Path
 def test_no_other_broker_knows_of_faults() -> None:
     """`odradek up` cannot be asked for any: it does not even have the code."""
     code = (
-        "import sys, odradek.cli.up, odradek.broker.main, odradek.services.groups\n"
+        "import sys, odradek.cli.up, odradek.broker.main, odradek.services.coordination.groups\n"
         "print([name for name in sys.modules if 'faults' in name or 'lossy' in name or 'testing' in name])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -15,6 +15,7 @@ from odradek.testing.cluster import Cluster, cluster
 from odradek.testing.faults import Fault, Faults, Held, NotHappened
 from odradek.testing.node import Node
 from odradek.testing.patience import NotInTime
+from odradek.testing.security import Login
 from odradek.testing.wires import Cut
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Fault",
     "Faults",
     "Held",
+    "Login",
     "Node",
     "NotHappened",
     "NotInTime",

@@ -22,6 +22,7 @@ from odradek.testing.block import Block
 from odradek.testing.control import Control, ControlClosed
 from odradek.testing.faults import Faults
 from odradek.testing.port import KeptPort
+from odradek.testing.security import Login, Security
 from odradek.testing.wires import Cut, Peer, Wires
 
 START_TIMEOUT_S = 60.0
@@ -49,8 +50,16 @@ class Broker(Block):
     stopped, and its data removed, at the end of the block.
     """
 
-    def __init__(self, settings: Mapping[str, Setting] | None = None, port: KeptPort | None = None) -> None:
+    _name = "broker"  # of its certificate
+
+    def __init__(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        port: KeptPort | None = None,
+        security: Security | None = None,
+    ) -> None:
         self.settings = as_settings(settings or {})
+        self._security = security or Security("PLAINTEXT")
         self.bootstrap = ""
         self.faults = Faults(self)
         self._wires = Wires(self)
@@ -75,8 +84,7 @@ class Broker(Block):
             return
         if self._process is not None:
             self.crash()  # it has ended by itself
-        port = self.bootstrap.rpartition(":")[2] or str(self._port.number)
-        command = [sys.executable, "-m", "odradek.faults", "--json", "--port", port]
+        command = [sys.executable, "-m", "odradek.faults", "--json", *self._address_options()]
         command += ["--data-dir", str(self._directory / "data")]
         for name, value in self._all_settings().items():
             command += ["--set", f"{name}={value}"]
@@ -94,6 +102,21 @@ class Broker(Block):
             )
         self._is_announced = False
 
+    def _address_options(self) -> list[str]:
+        """A file names the listeners of a broker that has secrets: arguments can be read by everybody."""
+        port = self.bootstrap.rpartition(":")[2] or str(self._port.number)
+        if self._security.protocol == "PLAINTEXT":
+            return ["--port", port]
+        from odradek.config.sources import format_properties
+
+        file = self._directory / "broker.properties"
+        file.write_text(format_properties(self._secure_settings(port)))
+        return ["--config", str(file)]
+
+    def _secure_settings(self, port: str) -> dict[str, str]:
+        listener = f"{self._security.protocol}://localhost:{port}"
+        return {"listeners": listener, **self._security.settings_of(self._name)}
+
     def _all_settings(self) -> Mapping[str, str]:
         return self.settings
 
@@ -106,6 +129,7 @@ class Broker(Block):
         if self._process is not None and not self._is_announced:
             self.bootstrap = json.loads(self._announcement(self._process))["bootstrap"]
             self._is_announced = True
+            self._security.await_users(self.bootstrap)
 
     def _announcement(self, process: "subprocess.Popen[str]") -> str:
         assert process.stdout is not None
@@ -234,6 +258,7 @@ class Broker(Block):
         """End it, and remove its data."""
         self.crash()
         self._port.close()
+        self._security.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # --- what a test asks of it ---
@@ -307,12 +332,28 @@ class Broker(Block):
         from odradek.testing.topics import create_topic
 
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
-        create_topic(self.bootstrap, name, partitions, as_settings(config or {}))
+        create_topic(self.bootstrap, name, partitions, as_settings(config or {}), login=self.login)
         return name
+
+    # --- who connects ---
+
+    @property
+    def login(self) -> Login:
+        """How a client connects, by the names of its settings: `login.librdkafka`, `login.python`, `login.java`."""
+        return self._security.login
+
+    def set_password(self, user: str, password: str) -> Login:
+        """Add a user that logs in with SCRAM, or give it a new password; returns how it connects."""
+        return self._security.set_password(self.bootstrap, user, password)
+
+    def renew_certificate(self) -> None:
+        """Replace the file of its certificate: it is used for new connections within 5 seconds."""
+        self._security.issue(self._name)
 
 
 @contextmanager
-def broker(**settings: Setting) -> Iterator[Broker]:
-    """A broker for the length of a block. `settings` have Kafka's names, with '_' for '.'."""
-    with Broker(settings) as running:
+def broker(security: str = "PLAINTEXT", **settings: Setting) -> Iterator[Broker]:
+    """A broker for the length of a block. `settings` have Kafka's names, with '_' for '.'; `security` is the protocol
+    of its clients: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    with Broker(settings, security=Security(security)) as running:
         yield running

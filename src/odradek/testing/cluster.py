@@ -20,6 +20,7 @@ from odradek.testing.broker import BrokerFailed, Setting, as_settings
 from odradek.testing.node import Node, Place
 from odradek.testing.patience import until
 from odradek.testing.port import KeptPort
+from odradek.testing.security import Login, Security
 
 if TYPE_CHECKING:
     from odradek.testing.topics import Assignment
@@ -62,7 +63,12 @@ class Cluster(Block):
     """`cluster[1]` to `cluster[3]` are its brokers, `bootstrap` the addresses of all. It is a context manager: its
     brokers are ended, and their data removed, at the end of the block."""
 
-    def __init__(self, brokers: int = 3, settings: Mapping[str, Setting] | None = None) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, Setting] | None = None,
+        security: Security | None = None,
+    ) -> None:
         from odradek.testing.view import View  # the protocol: not before somebody needs it
 
         given = as_settings(settings or {})
@@ -78,7 +84,10 @@ class Cluster(Block):
             for node_id in range(1, brokers + 1)
         ]
         cluster_id = id_to_text(uuid.uuid4())
-        self._nodes = {place.node_id: Node(place, places, cluster_id, self.settings) for place in places}
+        self._security = security or Security("PLAINTEXT")
+        self._nodes = {
+            place.node_id: Node(place, places, cluster_id, self.settings, self._security) for place in places
+        }
         self._view = View(tuple(self._nodes.values()))
 
     # --- its brokers ---
@@ -125,6 +134,22 @@ class Cluster(Block):
         for node in self:
             node.close()
 
+    # --- who connects ---
+
+    @property
+    def login(self) -> Login:
+        """How a client connects, by the names of its settings: `login.librdkafka`, `login.python`, `login.java`."""
+        return self._security.login
+
+    def set_password(self, user: str, password: str) -> Login:
+        """Add a user that logs in with SCRAM, or give it a new password; all brokers that run know it when this
+        returns how the user connects."""
+        serving = [node for node in self if node.serves_clients]
+        login = self._security.set_password(serving[0].bootstrap, user, password)
+        for node in serving:
+            self._security.await_login(node.bootstrap, login)
+        return login
+
     # --- what a test asks of it ---
 
     def create_topic(
@@ -140,7 +165,9 @@ class Cluster(Block):
 
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         some = next((node for node in self if node.is_whole), self[1])
-        create_topic(some.bootstrap, name, partitions, as_settings(config or {}), AS_CONFIGURED, replicas)
+        create_topic(
+            some.bootstrap, name, partitions, as_settings(config or {}), AS_CONFIGURED, replicas, self.login
+        )
         self._wait_until_nothing(lambda: self._view.unknown(name), PATIENCE_S)
         return name
 
@@ -206,7 +233,8 @@ def _another(other_than: Node | None) -> str:
 
 
 @contextmanager
-def cluster(brokers: int = 3, **settings: Setting) -> Iterator[Cluster]:
-    """A cluster for the length of a block. `settings` are for all of its brokers, by Kafka's names with '_' for '.'."""
-    with Cluster(brokers, settings) as running:
+def cluster(brokers: int = 3, security: str = "PLAINTEXT", **settings: Setting) -> Iterator[Cluster]:
+    """A cluster for the length of a block. `settings` are for all of its brokers, by Kafka's names with '_' for '.';
+    `security` is the protocol of clients and between brokers."""
+    with Cluster(brokers, settings, Security(security)) as running:
         yield running

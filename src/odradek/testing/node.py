@@ -6,9 +6,9 @@ from typing import NamedTuple
 from odradek.testing.broker import Broker, Setting
 from odradek.testing.control import Control
 from odradek.testing.port import KeptPort
+from odradek.testing.security import CONTROLLER, Security
 
 HOST = "localhost"
-CONTROLLER = "CONTROLLER"
 
 
 class Place(NamedTuple):
@@ -32,10 +32,16 @@ class Node(Broker):
     """`id` is its node id, `rack` its rack. All of `Broker` works as for a single one."""
 
     def __init__(
-        self, place: Place, places: Sequence[Place], cluster_id: str, settings: Mapping[str, Setting]
+        self,
+        place: Place,
+        places: Sequence[Place],
+        cluster_id: str,
+        settings: Mapping[str, Setting],
+        security: Security,
     ) -> None:
-        super().__init__(settings, place.port)
+        super().__init__(settings, place.port, security)
         self.id = place.node_id
+        self._name = f"broker-{self.id}"
         self.rack = f"rack-{self.id}"
         self.bootstrap = place.address
         self._place = place
@@ -51,15 +57,19 @@ class Node(Broker):
         return [place.node_id for place in self._places if place is not self._place]
 
     def _all_settings(self) -> Mapping[str, str]:
+        clients = f"{self._security.protocol}://{self._place.address}"
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.id),
             "broker.rack": self.rack,
-            "listeners": f"PLAINTEXT://{self._place.address},{CONTROLLER}://{self._place.controller_address}",
+            "listeners": f"{clients},{CONTROLLER}://{self._place.controller_address}",
             "controller.listener.names": CONTROLLER,
             "controller.quorum.bootstrap.servers": ",".join(one.controller_address for one in self._places),
             **self.settings,
         }
+
+    def _secure_settings(self, port: str) -> dict[str, str]:
+        return self._security.settings_of(self._name, is_controller=True)
 
     def _tell_before_start(self, control: Control) -> None:
         nodes = [

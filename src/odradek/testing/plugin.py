@@ -31,6 +31,7 @@ BROKER_MARK = "odradek"
 CLUSTER_MARK = "odradek_cluster"
 MARKS = {BROKER_FIXTURE: BROKER_MARK, CLUSTER_FIXTURE: CLUSTER_MARK}
 TOPIC_MARK = "odradek_topic"
+OPEN = "PLAINTEXT"
 LOG_SECTION = "Odradek broker log"
 
 Running = TypeVar("Running", "Broker", "Cluster")
@@ -46,14 +47,21 @@ class Brokers:
 
     def broker(self, settings: dict[str, Any]) -> "Broker":
         from odradek.testing.broker import Broker
+        from odradek.testing.security import Security
 
-        return self._get(BROKER_FIXTURE, settings, lambda: Broker(settings))
+        others, security = _without(settings, "security"), settings.get("security", OPEN)
+        return self._get(BROKER_FIXTURE, settings, lambda: Broker(others, security=Security(security)))
 
     def cluster(self, settings: dict[str, Any]) -> "Cluster":
         from odradek.testing.cluster import Cluster
+        from odradek.testing.security import Security
 
-        others = {name: value for name, value in settings.items() if name != "brokers"}
-        return self._get(CLUSTER_FIXTURE, settings, lambda: Cluster(settings.get("brokers", 3), others))
+        others, security = _without(settings, "brokers", "security"), settings.get("security", OPEN)
+        return self._get(
+            CLUSTER_FIXTURE,
+            settings,
+            lambda: Cluster(settings.get("brokers", 3), others, Security(security)),
+        )
 
     def _get(self, kind: str, settings: dict[str, Any], make: Callable[[], Running]) -> Running:
         from odradek.testing.broker import as_settings
@@ -90,6 +98,10 @@ class Brokers:
         self._running.clear()
 
 
+def _without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
+
+
 BROKERS = pytest.StashKey[Brokers]()
 
 
@@ -97,11 +109,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[BROKERS] = Brokers()
     config.addinivalue_line(
         "markers",
-        "odradek(**settings): the test's broker has these settings, by Kafka's names with '_' for '.'",
+        "odradek(security='PLAINTEXT', **settings): the test's broker has this security protocol and these "
+        "settings, by Kafka's names with '_' for '.'",
     )
     config.addinivalue_line(
         "markers",
-        "odradek_cluster(brokers=3, **settings): the test's cluster has so many brokers, with these settings",
+        "odradek_cluster(brokers=3, security='PLAINTEXT', **settings): the test's cluster has so many brokers, with "
+        "this security protocol and these settings",
     )
     config.addinivalue_line(
         "markers", "odradek_topic(partitions=1, config={}): the test's topic is made like this"

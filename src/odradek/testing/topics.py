@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.testing.asking import ask
+from odradek.testing.security import EVERYBODY, Login
 from odradek.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -25,6 +26,7 @@ def create_topic(
     config: Mapping[str, str],
     replication_factor: int = 1,
     replicas: Assignment | None = None,
+    login: Login = EVERYBODY,
 ) -> None:
     """Raises odradek.errors.KafkaError with the broker's reason where it refuses.
 
@@ -41,7 +43,7 @@ def create_topic(
             CreatableReplicaAssignment(index, list(brokers)) for index, brokers in enumerate(replicas)
         ]
     request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-    (result,) = ask(bootstrap, request, CreateTopicsResponse).topics
+    (result,) = ask(bootstrap, request, CreateTopicsResponse, login=login).topics
     if result.error_code:
         code = ErrorCode(result.error_code)
         raise KafkaError(code, result.error_message or code.name)

@@ -47,7 +47,7 @@ class View:
     def _ask(self, node: Node, request: Message, response_type: type[Response]) -> Response | None:
         """None if it has ended, or does not respond: it may have been killed, or cut off, just now."""
         try:
-            return ask(node.bootstrap, request, response_type, RESPONSE_TIMEOUT_S)
+            return ask(node.bootstrap, request, response_type, RESPONSE_TIMEOUT_S, node.login)
         except ConnectionLost:
             return None
 
