@@ -13,7 +13,9 @@ from odradek.ledger.writer import Writer
 
 class NoRows:
     count = 0
-    topics = ()
+    partitions = ()
+
+    def ready(self) -> None: ...
 
     def rounds(self):
         yield from ()

@@ -7,7 +7,7 @@ marks its rows, and the rows of a batch must all come from one attempt.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from odradek.client.producing import EncodedRecords
@@ -41,10 +41,13 @@ class SomeRows:
     """Two rounds of two batches."""
 
     count = ROWS
-    topics: Sequence[str] = (TOPIC,)
+    partitions = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 
     def __init__(self, batch: int) -> None:
         self.batch, self.attempt = batch, next(_attempts)
+
+    def ready(self) -> None:
+        pass
 
     def rounds(self) -> Iterator[list[EncodedRecords]]:
         attempt = next(_attempts)

@@ -8,6 +8,7 @@ import pytest
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.settings import ClientSettings, ProduceSettings
+from odradek.client.transactions import TransactionalProducer
 from odradek.ledger.protocol import Adoption, AnotherProcess, Order
 from odradek.ledger.topic import Ledger
 from odradek.ledger.writer import Writer
@@ -37,10 +38,12 @@ class Client(Cluster):
         super().__init__(ClientSettings(bootstrap=((host, int(port)),)))
         self.number, self.after = number, after
         self.requests: list[Any] = []
+        self.opened = 0
 
     def _connection(self, host: str, port: int) -> Connection:
         connection = super()._connection(host, port)
         if not hasattr(connection, "watched"):
+            self.opened += 1
             send, receive, client = connection.send, connection.receive, self
 
             def watched_send(request, answer_type):
@@ -147,6 +150,25 @@ def test_a_batch_that_takes_longer_than_its_timeout_is_written_again(broker):
     assert writer.write(Order("slow", 0, "f"), rows, lambda _: None).is_new
     assert rows.tries == 2
     assert rows_of(broker, "slow") == every_row(1)
+
+
+def test_a_life_has_one_connection_to_a_broker(broker):
+    """A request to the coordinator must not interrupt one to a leader that is on the same broker."""
+    client = Client(broker)
+    run(client, "connected", Checkpoint(), 3)
+    assert client.opened == 1
+
+
+def test_partitions_that_were_not_named_before_join_the_transaction(broker):
+    client = Client(broker)
+    producer = TransactionalProducer(client, "late-partitions", ProduceSettings(), 60_000)
+    producer.initialize()
+    for records in Tagged("late", 0).rounds():
+        for one in records:
+            producer.send([one])
+    producer.commit()
+    assert rows_of(broker, "late") == every_row(1)
+    assert client.opened == 1
 
 
 def test_versions_are_those_of_the_older_protocol(broker):

@@ -23,6 +23,7 @@ STAND_ALONE = {
     "test_spark_lag.py",
     "test_spark_planning.py",
     "test_spark_class_archive.py",
+    "test_spark_kernels.py",
     "test_spark_launching.py",
     "test_spark_offsets.py",
     "test_spark_options.py",

@@ -8,6 +8,7 @@ import itertools
 import shutil
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,8 @@ from odradek.ledger.protocol import LedgerLost, OlderCheckpoint
 from odradek.ledger.topic import NAME, Ledger
 from odradek.ledger.writer import RowsChanged
 from odradek.spark import blobs, exactly_once, write_exactly_once, write_once
+from odradek.spark.blobs import Way
+from odradek.spark.exactly_once import way_of_this_machine
 from odradek.spark.failures import sentence_of
 from odradek.spark.options import InvalidOption
 from tests.spark.committed import committed_records, committed_values, forget_last_commit
@@ -115,25 +118,163 @@ def test_a_stateful_query_in_update_mode_whose_batch_runs_again(broker, topics, 
     assert values(broker, options) == ["a=2", "a=3", "b=1", "c=1"]
 
 
-def test_rows_that_are_read_back_from_sparks_storage(spark, broker, options, monkeypatch):
-    monkeypatch.setattr(exactly_once, "FIRST_INLINE_BYTES", 3000)
+WAYS = {
+    "in Spark's storage": (Way(3000, keeps=True), 1),
+    "nowhere, and then in Spark's storage": (Way(3000), 2),
+    "in files": (None, 1),
+    "inline": (Way(1_000_000), 1),
+}
+
+
+@pytest.mark.parametrize(("way", "looks"), WAYS.values(), ids=WAYS)
+def test_rows_that_do_not_fit_into_the_results_of_tasks(spark, broker, options, monkeypatch, way, looks):
     monkeypatch.setattr(blobs, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(blobs, "ROUND_BYTES", 5000)
+    monkeypatch.setattr(exactly_once, "SMALL_BYTES", 3000)
+    used: list[Way] = []
+
+    def chosen(session):
+        used.append(way or way_of_this_machine(session))
+        return used[-1]
+
+    monkeypatch.setattr(exactly_once, "way_of_this_machine", chosen)
+    computed = spark.sparkContext.accumulator(0)
+
+    def count(batches):
+        computed.add(1)
+        yield from batches
+
     frame = spark.range(2000).repartition(5).selectExpr("cast(id as string) as value")
+    frame = frame.mapInArrow(count, "value string")
     assert write_once(frame, options | {"kafka.batch.size": "1000"}, id=f"large-{uuid.uuid4()}")
     assert values(broker, options) == sorted(str(number) for number in range(2000))
+    assert computed.value == 5 * looks
+    assert used[0].directory is None or not Path(used[0].directory).exists()
+
+
+def test_files_are_for_tasks_on_the_drivers_machine(spark):
+    for master, is_here in {
+        "local": True,
+        "local[2]": True,
+        "local[*, 3]": True,
+        "local-cluster[2,1,1024]": False,
+        "spark://host:7077": False,
+        "yarn": False,
+    }.items():
+        context = SimpleNamespace(master=master, _temp_dir=spark.sparkContext._temp_dir)
+        way = way_of_this_machine(SimpleNamespace(sparkContext=context))
+        assert (way is not None) == is_here, master
+
+
+def test_the_next_batch_is_kept_by_spark_only_if_it_might_not_fit(options):
+    sink = exactly_once.OnceSink(exactly_once.parse_sink_options(options).properties, "learning")
+    assert sink._way.keeps
+    for sizes, keeps in [([5, 0, 7], False), ([5, blobs.INLINE_BYTES // 8], True), ([0] * 200, False)]:
+        sink._learn_from([SimpleNamespace(task_bytes=dict(enumerate(sizes)))])
+        assert sink._way.keeps == keeps
+    assert sink._way.inline_bytes == blobs.INLINE_BYTES // 200
 
 
 def test_rows_that_spark_computed_again_are_noticed(spark, broker, options):
     parsed = exactly_once.parse_sink_options(options | {"kafka.batch.size": "1000"})
     frame = spark.range(2000).selectExpr("cast(id as string) as value", "rand() as other")
-    encoded = blobs.EncodedFrame(frame, parsed, {options["topic"]: 2}, inline_bytes=0)
+    encoded = blobs.EncodedFrame(frame, parsed, {options["topic"]: 2}, Way(0, keeps=True))
     encoded.compute()
     encoded._kept.unpersist(blocking=True)  # as if the executor had died
     encoded._kept.persist()
     with pytest.raises(RowsChanged, match="computed them again"):
         list(encoded.records())
+    encoded.ready()  # all of them, anew
+    assert sum(one.row_count for one in encoded.records()) == encoded.count == 2000
     encoded.release()
+
+
+def test_a_batch_of_which_spark_lost_rows_is_written_by_its_next_transaction(
+    spark, broker, options, monkeypatch
+):
+    """All its rows are from one computation: each names it."""
+    monkeypatch.setattr(exactly_once, "way_of_this_machine", lambda _: Way(0, keeps=True))
+    read, lost = blobs.EncodedFrame._chunk_from_spark, []
+
+    def losing(self, wanted):
+        if not lost:
+            lost.append(True)
+            self._kept.unpersist(blocking=True)
+            self._kept.persist()
+        return read(self, wanted)
+
+    monkeypatch.setattr(blobs.EncodedFrame, "_chunk_from_spark", losing)
+    frame = spark.range(200).coalesce(1).selectExpr("concat(id, '/', rand()) as value")
+    assert write_once(frame, options | {"kafka.batch.size": "500"}, id=f"lost-{uuid.uuid4()}")
+    assert lost
+    assert sorted(int(value.split("/")[0]) for value in values(broker, options)) == list(range(200))
+
+
+def test_two_sinks_of_a_users_own_function_that_fails_between_them(
+    broker, topics, streaming, options, tmp_path
+):
+    source, name = topics.create(partitions=2), uuid.uuid4()
+    other = options | {"topic": topics.create(partitions=1)}
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr(
+        "concat(value, '/', rand()) as value"
+    )
+    topics.fill(source, [b"a", b"b", b"c"])
+    failures = ["between the sinks"]
+
+    def write(batch, number):
+        batch.persist()
+        write_once(batch, options, id=f"{name} first {number}")
+        if failures:
+            raise ValueError(failures.pop())
+        write_once(batch, other, id=f"{name} second {number}")
+
+    def start():
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="between the sinks"):
+        start()
+    topics.fill(source, [b"d"])
+    start()
+    for found in (values(broker, options), values(broker, other)):
+        assert [value[0] for value in found] == ["a", "b", "c", "d"]
+
+
+def test_a_topic_that_is_created_again_between_batches(broker, topics, streaming, options, tmp_path):
+    source, checkpoint = topics.create(partitions=1), tmp_path / "checkpoint"
+    frame = streaming(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    topics.fill(source, [b"0", b"1"])
+    written = []
+
+    class Recreating(exactly_once.StreamSink):
+        def __call__(self, batch, number):
+            super().__call__(batch, number)
+            written.append(number)
+            if number == 0:
+                topics.admin.delete_topics([options["topic"]])[options["topic"]].result(30)
+                topics.create(partitions=2, name=options["topic"])
+
+    writer = frame.selectExpr("value").writeStream.foreachBatch(Recreating(options))
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    assert written == [0, 1]
+    assert values(broker, options) == ["1"]
+
+
+def test_a_ledger_that_was_deleted_stops_the_query_until_an_operator_decides(
+    broker, topics, streaming, options, tmp_path
+):
+    source, checkpoint = topics.create(partitions=1), tmp_path / "checkpoint"
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+    topics.fill(source, [b"0"])
+    run(frame, options, checkpoint)
+    topics.admin.delete_topics([NAME])[NAME].result(30)
+    topics.fill(source, [b"1"])
+    with pytest.raises(Exception, match=LedgerLost.__name__) as failure:
+        run(frame, options, checkpoint)
+    assert f"odradek ledger reset {query_id(checkpoint)} --to 0" in (sentence_of(failure.value) or "")
+    ledger(broker).reset(query_id(checkpoint), 0)
+    run(frame, options, checkpoint)
+    assert values(broker, options) == ["0", "1"]
 
 
 def test_an_older_checkpoint_and_a_lost_ledger_stop_the_query(broker, topics, streaming, options, tmp_path):

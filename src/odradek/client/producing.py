@@ -123,8 +123,9 @@ class Producer:
         self._problem: Exception | None = None
 
     def send(self, records: Sequence[EncodedRecords]) -> None:
+        packed = [self._packed(one) for one in records]  # while the last round is on the way
         self.flush()
-        self._unanswered = [self._packed(one) for one in records]
+        self._unanswered = packed
         self._start_round()
 
     def flush(self) -> None:

@@ -12,7 +12,7 @@ Each producer has its own id and sequences, and never those that a cluster keeps
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from odradek.client.cluster import TRANSACTION, Cluster, Node, ProducerId
@@ -114,6 +114,14 @@ class TransactionalProducer:
             self._check(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         self.timeout_ms //= 2
 
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Add those partitions to the transaction that are not in it yet; the first ones open it. Whoever names all
+        of them before the first batch saves a request, and a wait, for each later one."""
+        added = set(partitions) - self._partitions
+        if added:
+            self.flush()  # the coordinator may lead some partitions: responses share its connection
+            self._add(added)
+
     def _add(self, partitions: set[TopicPartition]) -> None:
         by_topic: defaultdict[str, list[int]] = defaultdict(list)
         for partition in sorted(partitions):
@@ -181,9 +189,7 @@ class TransactionalProducer:
     def send(self, records: Sequence[EncodedRecords]) -> None:
         """In order; waits for the responses of what was sent before."""
         assert self._producer is not None, "initialize comes first"
-        added = {one.partition for one in records} - self._partitions
-        if added:
-            self._add(added)
+        self.add(one.partition for one in records)
         self._translating(lambda: self._sending().send(records))
 
     def flush(self) -> None:

@@ -6,7 +6,7 @@ the producer's epoch; after any error it knows nothing, and the next batch begin
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from odradek.ledger import protocol as steps
 from odradek.ledger.protocol import Adoption, BatchProtocol, Order, Outcome, Step
 from odradek.ledger.record import Entry
 from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
+from odradek.model import TopicPartition
 
 DEFAULT_TIMEOUT_MS = 120_000
 
@@ -37,10 +38,14 @@ class Rows(Protocol):
     def count(self) -> int: ...
 
     @property
-    def topics(self) -> Sequence[str]: ...
+    def partitions(self) -> Collection[TopicPartition]:
+        """Where they go."""
+
+    def ready(self) -> None:
+        """Called before each transaction. After `RowsChanged` all rows are computed again here, while none is open."""
 
     def rounds(self) -> Iterator[Sequence[EncodedRecords]]:
-        """All rows, in order. `RowsChanged` if they are no longer those of the first time."""
+        """All rows, in order. `RowsChanged` if they are no longer those that `ready` left."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class _Batch:
     began_s: float
     topic_ids: dict[str, object] = field(default_factory=dict)
     send_ms: int = 0
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(sorted({partition.topic for partition in self.rows.partitions}))
 
 
 class Writer:
@@ -133,8 +142,10 @@ class Writer:
         return steps.Succeeded()
 
     def _send(self, batch: _Batch) -> Outcome:
+        batch.rows.ready()
         began_s = self._clock()
-        batch.topic_ids = dict(self._cluster.topic_ids(batch.rows.topics))
+        batch.topic_ids = dict(self._cluster.topic_ids(batch.topics))
+        self._producer.add([*batch.rows.partitions, self._ledger.partition_of(self.sink)])
         for records in batch.rows.rounds():
             self._producer.send(records)
         batch.send_ms = int((self._clock() - began_s) * 1000)
@@ -150,7 +161,7 @@ class Writer:
             own_ms + sum(batch.spent.values()),
             now_ms,
             self._name,
-            tuple(sorted(batch.rows.topics)),
+            batch.topics,
             {**batch.spent, "send": batch.send_ms},
         )
         self._producer.send([self._ledger.encoded(self.sink, self._entry, now_ms)])
@@ -158,7 +169,7 @@ class Writer:
         return steps.Succeeded()
 
     def _commit(self, batch: _Batch) -> Outcome:
-        if dict(self._cluster.topic_ids(batch.rows.topics)) != batch.topic_ids:
+        if dict(self._cluster.topic_ids(batch.topics)) != batch.topic_ids:
             return steps.Lost("a topic was deleted and created again while the batch was sent to it")
         self._producer.commit()
         return steps.Succeeded()

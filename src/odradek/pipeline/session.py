@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.file.errors import PipelineError
+from odradek.spark import kernels
 from odradek.spark.class_archive import java_options
 from odradek.spark.environment import missing
 from odradek.spark.launching import installed_pyspark, use_this_python
@@ -62,7 +63,7 @@ def start(
     stores_classes: bool = False,
 ) -> "SparkSession":
     """Start Spark. Its log goes to the file; without one, to standard error. `small`: for few rows, by that profile.
-    `stores_classes`: this run may store an archive of Java's classes for the next one."""
+    `stores_classes`: this run may store an archive of Java's classes for the next one, and compiled kernels."""
     reason = missing()
     if reason is not None:
         raise PipelineError(reason)
@@ -79,6 +80,8 @@ def start(
         own = settings.get("spark.driver.extraJavaOptions", "")
         if options := java_options("small" if small else "run", stores=stores_classes, given=own):
             settings.setdefault("spark.driver.defaultJavaOptions", options)
+        if stores_classes:
+            kernels.prepare()
     use_this_python()
     _extend_path(python_path)
     for name in (

@@ -1,9 +1,14 @@
 """The rows of a batch as record batches that are ready to be sent, by a driver that sends them itself.
 
-Tasks encode and compress what they would send (`encode_task`); Spark keeps the result, and the driver reads it in the
-order of tasks and rows. Most batches are small: what a task encodes first travels to the driver with the result of
-the very job that computes it (`inline`); only what is left of larger ones is read from Spark's storage while it is
-sent, so that no batch has to fit into the driver's memory.
+Tasks encode and compress what they would send (`encode_task`), and the driver gets it in the order of tasks and rows.
+Most batches are small: what a task encodes first travels to the driver with the result of the very job that computes
+it (`inline`). No batch has to fit into the driver's memory; `Way` says where the rest is until it is sent:
+
+    directory   in files, if tasks run on the driver's machine: each byte is copied once, where Spark copies it
+                ten times
+    keeps       in Spark's storage, which costs as much as encoding
+    neither     nowhere: whoever expects that there is no rest need not pay for it. If there is one after all, the
+                batch is computed again, and kept
 
 **A batch is computed once.** Spark computes a part again if it lost it, and rand() or a function of the user's may then
 give other rows. So each task marks what it encodes with a random number. If it differs from that of the first time,
@@ -11,9 +16,15 @@ the rows are refused (`RowsChanged`), and whoever sends them begins anew.
 """
 
 import random
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from itertools import groupby
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -22,6 +33,7 @@ from odradek.client.cluster import borrow_cluster
 from odradek.client.producing import EncodedRecords
 from odradek.ledger.writer import RowsChanged
 from odradek.model import TopicPartition
+from odradek.records.batch import Buffer
 from odradek.records.compression import Codec, compress
 from odradek.spark.options import SinkOptions
 from odradek.spark.schema import SINK_COLUMNS, check_sink_schema
@@ -51,6 +63,7 @@ ARROW_COLUMNS = pa.schema(
         ("records", pa.binary()),
     ]
 )
+SMALL_BYTES = 64 * 1024  # of a task, that are not worth a file
 FIRST_INLINE_BYTES = 1024 * 1024  # of a task, before it is known how many tasks there are
 INLINE_BYTES = 128 * 1024 * 1024  # of all tasks; Spark allows a result of 1 GB
 ROUND_BYTES = 8 * 1024 * 1024
@@ -59,16 +72,25 @@ CHUNK_BYTES = 64 * 1024 * 1024  # to read from Spark's storage at a time
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Way:
+    """How rows get to the driver: so many bytes of each task with its result, the rest as the module says."""
+
+    inline_bytes: int
+    keeps: bool = False
+    directory: str | None = None
+
+
 # In tasks
 
 
 def encoder_of(
-    options: SinkOptions, partition_counts: Mapping[str, int], inline_bytes: int
+    options: SinkOptions, partition_counts: Mapping[str, int], way: Way
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does with its rows, for `mapInArrow`."""
 
     def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return encode_task(batches, options, partition_counts, inline_bytes)
+        return encode_task(batches, options, partition_counts, way)
 
     return encode
 
@@ -78,13 +100,13 @@ def encode_task(
     batches: Iterator[pa.RecordBatch],
     options: SinkOptions,
     partition_counts: Mapping[str, int],
-    inline_bytes: int,
+    way: Way,
 ) -> Iterator[pa.RecordBatch]:
     """One row for each record batch, and a last one, without records, that says that the task was there."""
     from odradek.spark.encoding import Encoder  # imports numba, which only workers need
 
     produce, task = options.properties.produce, task_identity().partition_id
-    mark, number, left = random.getrandbits(62), 0, inline_bytes
+    mark, number, rest = random.getrandbits(62), 0, _Rest(way)
     counts = dict(partition_counts)
 
     def partition_count(topic: str) -> int:
@@ -103,15 +125,43 @@ def encode_task(
     for table in rounds_of(batches):
         rows = []
         for one in encoder.encode(table, int(time.time() * 1000)):
-            records = bytes(compress(produce.codec, one.records, produce.compression_level))
-            left -= len(records)
+            records = compress(produce.codec, one.records, produce.compression_level)
             times = (one.base_timestamp, one.max_timestamp)
-            blob = (int(produce.codec), len(records), left >= 0, records)
+            blob = (int(produce.codec), len(records), *rest.put(task, mark, records))
             rows.append((task, mark, number, *one.partition, one.row_count, *times, *blob))
             number += 1
         yield _arrow(rows)
+    rest.close()
     yield _arrow([(task, mark, number, None, None, 0, 0, 0, 0, 0, True, None)])
     spare_what_stays()
+
+
+class _Rest:
+    """A task's records go with its result as long as there is room, and then where `way` says."""
+
+    def __init__(self, way: Way) -> None:
+        self._way, self._left = way, way.inline_bytes
+        self._file: BinaryIO | None = None
+
+    def put(self, task: int, mark: int, records: Buffer) -> tuple[bool, bytes | None]:
+        """The last two columns: whether the records are inline, and the records, unless they are elsewhere."""
+        self._left -= len(records)
+        if self._left >= 0 or self._way.keeps:
+            return self._left >= 0, bytes(records)
+        if self._way.directory is not None:
+            if self._file is None:
+                self._file = _file_of(self._way.directory, task, mark).open("wb")
+            self._file.write(records)
+        return False, None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _file_of(directory: str, task: int, mark: int) -> Path:
+    """Each attempt of a task has its own."""
+    return Path(directory) / f"{task}-{mark}"
 
 
 def _arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -124,75 +174,114 @@ def _arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 class EncodedFrame:
-    """The rows of one DataFrame, computed and kept by Spark until `release`."""
+    """The rows of one DataFrame, computed once, and held until `release`."""
 
     def __init__(
-        self,
-        frame: "DataFrame",
-        options: SinkOptions,
-        partition_counts: Mapping[str, int],
-        inline_bytes: int = FIRST_INLINE_BYTES,
+        self, frame: "DataFrame", options: SinkOptions, partition_counts: Mapping[str, int], way: Way
     ) -> None:
         check_sink_schema(frame.schema, options)
-        known = frame.select(*(name for name in frame.columns if name in SINK_COLUMNS))
-        encode = encoder_of(options, partition_counts, inline_bytes)
-        self._kept = known.mapInArrow(encode, COLUMNS).persist()
+        self._frame = frame.select(*(name for name in frame.columns if name in SINK_COLUMNS))
+        self._options, self._counts, self._way = options, partition_counts, way
+        self._kept: DataFrame | None = None
         self._rows: list[Row] = []
-        self.tasks = 0
+        self._is_stale = False  # some rows are no longer those that were computed with the others
+        self.task_bytes: Counter[int] = Counter()  # of all tasks, also of those that have no rows
 
     def compute(self) -> None:
-        """Run the plan, once and as a whole."""
-        inline = F.when(F.col("inline"), F.col("records")).alias("records")
-        names = [name for name in ARROW_COLUMNS.names if name != "records"]
-        found: list[Row] = self._kept.select(*names, inline).toArrow().to_pylist()
-        self.tasks = sum(1 for row in found if row["topic"] is None)
+        """Run the plan, once and as a whole; a second time if it turns out that Spark has to keep the rows."""
+        found = self._collected()
+        if any(not row["inline"] for row in found) and not self._way.keeps and self._way.directory is None:
+            self._way = replace(self._way, keeps=True)
+            found = self._collected()
+        self.task_bytes = Counter({row["task"]: 0 for row in found})
+        for row in found:
+            self.task_bytes[row["task"]] += row["size"]
         self._rows = [row for row in found if row["topic"] is not None]
 
+    def ready(self) -> None:
+        """Compute everything again if a part of it was lost."""
+        if self._is_stale:
+            assert self._kept is not None
+            self._kept.unpersist()
+            self.compute()
+            self._is_stale = False
+
+    def _collected(self) -> list[Row]:
+        encoded = self._frame.mapInArrow(encoder_of(self._options, self._counts, self._way), COLUMNS)
+        if not self._way.keeps:
+            return _rows_of(encoded.toArrow())
+        self._kept = encoded.persist()
+        inline = F.when(F.col("inline"), F.col("records")).alias("records")
+        names = [name for name in ARROW_COLUMNS.names if name != "records"]
+        return _rows_of(self._kept.select(*names, inline).toArrow())
+
     def release(self) -> None:
-        self._kept.unpersist()
+        if self._kept is not None:
+            self._kept.unpersist()
+        if self._way.directory is not None:
+            shutil.rmtree(self._way.directory, ignore_errors=True)
 
     @property
     def count(self) -> int:
         return sum(row["rows"] for row in self._rows)
 
     @property
-    def topics(self) -> set[str]:
-        return {row["topic"] for row in self._rows}
+    def partitions(self) -> set[TopicPartition]:
+        return {TopicPartition(row["topic"], row["partition"]) for row in self._rows}
 
     def records(self) -> Iterator[EncodedRecords]:
         """All of them, in the order of tasks and rows."""
-        later: list[Row] = []
-        for row in self._rows:
-            if later and (row["task"] != later[0]["task"] or _size(later) >= CHUNK_BYTES):
-                yield from self._read(later)
-                later = []
-            if row["inline"]:
-                yield _encoded(row)
-            else:
-                later.append(row)
-        if later:
-            yield from self._read(later)
+        read = self._from_spark if self._kept is not None else self._from_file
+        for task, rows in groupby(self._rows, lambda row: None if row["inline"] else row["task"]):
+            found = list(rows)
+            yield from map(_encoded, found) if task is None else read(found)
 
-    def _read(self, wanted: Sequence[Row]) -> Iterator[EncodedRecords]:
-        """Rows of one task, from Spark's storage."""
+    def _from_file(self, wanted: Sequence[Row]) -> Iterator[EncodedRecords]:
+        """The rest of one task."""
+        assert self._way.directory is not None
+        position = 0
+        with _file_of(self._way.directory, wanted[0]["task"], wanted[0]["mark"]).open("rb") as file:
+            content = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+        for row in wanted:
+            yield _encoded(row | {"records": content[position : position + row["size"]]})
+            position += row["size"]
+
+    def _from_spark(self, wanted: Sequence[Row]) -> Iterator[EncodedRecords]:
+        """The rest of one task, a chunk at a time."""
+        chunk: list[Row] = []
+        for row in wanted:
+            chunk.append(row)
+            if sum(one["size"] for one in chunk) >= CHUNK_BYTES:
+                yield from self._chunk_from_spark(chunk)
+                chunk = []
+        if chunk:
+            yield from self._chunk_from_spark(chunk)
+
+    def _chunk_from_spark(self, wanted: Sequence[Row]) -> Iterator[EncodedRecords]:
+        assert self._kept is not None
         first, last = wanted[0], wanted[-1]
         chosen = (F.col("task") == first["task"]) & F.col("number").between(first["number"], last["number"])
-        found = self._kept.where(chosen & F.col("topic").isNotNull()).toArrow().to_pylist()
+        found = _rows_of(self._kept.where(chosen & F.col("topic").isNotNull()).toArrow())
         if [(row["number"], row["mark"]) for row in found] != [
             (row["number"], row["mark"]) for row in wanted
         ]:
+            self._is_stale = True
             raise RowsChanged("Spark lost rows that were computed, and computed them again")
         yield from map(_encoded, found)
 
 
-def _size(rows: Sequence[Row]) -> int:
-    return sum(row["size"] for row in rows)
+def _rows_of(table: pa.Table) -> list[Row]:
+    """As dictionaries; records are views, not copies."""
+    rows: list[Row] = table.drop_columns("records").to_pylist()
+    for row, records in zip(rows, table.column("records"), strict=True):
+        row["records"] = records.as_buffer()
+    return rows
 
 
 def _encoded(row: Row) -> EncodedRecords:
     place = TopicPartition(row["topic"], row["partition"])
     return EncodedRecords(
-        place, row["records"], row["rows"], row["base_time"], row["max_time"], Codec(row["codec"])
+        place, memoryview(row["records"]), row["rows"], row["base_time"], row["max_time"], Codec(row["codec"])
     )
 
 
@@ -207,8 +296,12 @@ class BatchRows:
         return sum(frame.count for frame in self._frames)
 
     @property
-    def topics(self) -> Sequence[str]:
-        return sorted(set().union(*(frame.topics for frame in self._frames)))
+    def partitions(self) -> set[TopicPartition]:
+        return set().union(*(frame.partitions for frame in self._frames))
+
+    def ready(self) -> None:
+        for frame in self._frames:
+            frame.ready()
 
     def rounds(self) -> Iterator[list[EncodedRecords]]:
         held: list[EncodedRecords] = []

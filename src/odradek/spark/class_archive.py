@@ -59,9 +59,14 @@ def java_options(kind: str, *, stores: bool, given: str = "") -> str:
     return "" if '"' in str(directory) else " ".join(f'"{option}"' for option in options)
 
 
-def _directory() -> Path:
+def cache_directory() -> Path:
+    """Where we keep what only saves time, for this user."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "odradek" / "java-classes"
+    return (Path(base) if base else Path.home() / ".cache") / "odradek"
+
+
+def _directory() -> Path:
+    return cache_directory() / "java-classes"
 
 
 def _digest() -> str:

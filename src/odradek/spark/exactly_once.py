@@ -5,8 +5,10 @@ together with a record in the ledger (`odradek.ledger`). docs/decisions/0008 say
 that turns out to be written already was computed all the same: Spark's state and watermark move on.
 """
 
+import re
+import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,17 +16,25 @@ from odradek.client.cluster import Cluster
 from odradek.client.properties import Properties
 from odradek.ledger.protocol import Adoption, Order
 from odradek.ledger.writer import Writer, Written
-from odradek.spark.blobs import FIRST_INLINE_BYTES, INLINE_BYTES, BatchRows, EncodedFrame
+from odradek.spark.blobs import (
+    FIRST_INLINE_BYTES,
+    INLINE_BYTES,
+    SMALL_BYTES,
+    BatchRows,
+    EncodedFrame,
+    Way,
+)
 from odradek.spark.options import InvalidOption, SinkOptions, parse_sink_options
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ONCE = "once/"  # before the id of a batch that is no stream's
 ONLY_BATCH = "the only batch"
 FEWEST_TASKS = 8
+LOCAL_MASTER = re.compile(r"local(\[.*\])?")  # and not local-cluster[…]
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class OnceSink:
         produce = properties.produce
         self._writer = Writer(self._cluster, sink, produce, produce.transaction_timeout_ms, name)
         self._counts: dict[str, int] = {}
-        self._inline_bytes = FIRST_INLINE_BYTES
+        self._way = Way(FIRST_INLINE_BYTES, keeps=True)  # where tasks are on other machines
 
     def write(
         self,
@@ -61,7 +71,7 @@ class OnceSink:
             for part in parts:
                 frames.append(self._encoded(part))
                 frames[-1].compute()
-            self._inline_bytes = INLINE_BYTES // max(FEWEST_TASKS, sum(frame.tasks for frame in frames))
+            self._learn_from(frames)
             spent = {"compute": int((time.monotonic() - began_s) * 1000)}
             adopt = _nothing_to_note if checkpoint is None else checkpoint.adopt
             return self._writer.write(order, BatchRows(frames), adopt, spent)
@@ -73,7 +83,23 @@ class OnceSink:
         topic = part.options.topic
         if topic is not None:
             self._counts[topic] = len(self._cluster.partitions_of([topic], create=True))
-        return EncodedFrame(part.frame, part.options, self._counts, self._inline_bytes)
+        way = way_of_this_machine(part.frame.sparkSession) or self._way
+        return EncodedFrame(part.frame, part.options, self._counts, way)
+
+    def _learn_from(self, frames: Sequence[EncodedFrame]) -> None:
+        """Spark need not keep the next batch if twice as many rows would fit into the results of its tasks."""
+        tasks = sum(len(frame.task_bytes) for frame in frames)
+        largest = max((size for frame in frames for size in frame.task_bytes.values()), default=0)
+        inline_bytes = INLINE_BYTES // max(FEWEST_TASKS, tasks)
+        self._way = Way(inline_bytes, keeps=2 * largest > inline_bytes)
+
+
+def way_of_this_machine(session: "SparkSession") -> Way | None:
+    """If all tasks run on the driver's machine: by files, beside those that Spark removes when it ends."""
+    context = session.sparkContext
+    if not LOCAL_MASTER.fullmatch(context.master or ""):
+        return None
+    return Way(SMALL_BYTES, directory=tempfile.mkdtemp(prefix="batch-", dir=context._temp_dir))
 
 
 def _nothing_to_note(_: Adoption) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from odradek.client.cluster import MissingTopic, borrow_cluster
+from odradek.spark.kernels import ready
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
 from odradek.spark.planning import report_loss
@@ -38,6 +39,7 @@ def read_rows(
     from odradek.client.fetching import OffsetsGone, RangeReader, read_range
     from odradek.spark.decoding import Decoder  # imports numba, which only workers need
 
+    ready("reading")
     wanted = partition.range
     decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"), _typed(options, schema))
     outage_ms = options.outage_in_task_ms
@@ -71,6 +73,7 @@ def _typed(options: SourceOptions, schema: StructType) -> "ValueDecoder | None":
         return None
     from odradek.spark.typed.decoders import value_decoder
 
+    ready(options.values.form)
     return value_decoder(options.values, schema["value"].dataType)
 
 

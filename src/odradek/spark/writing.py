@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.producing import Producer
+from odradek.spark.kernels import ready
 from odradek.spark.options import SinkOptions
 from odradek.spark.worker import called_by_spark, spare_what_stays
 
@@ -77,6 +78,7 @@ class Sender:
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         from odradek.spark.encoding import Encoder  # imports numba, which only workers need
 
+        ready("writing")
         self._cluster, self._settings = cluster, options.properties.produce
         self._producer: Producer | None = None
         self._partition_counts: dict[str, int] = {}
