@@ -7,17 +7,25 @@ import pytest
 from tests.protocol.raw import Raw
 from tests.support import RunningBroker, running_broker
 
+SETTINGS = {
+    "num_partitions": "2",
+    "socket_request_max_bytes": "5000000",
+    "max_incremental_fetch_session_cache_slots": "50",
+    "offsets_topic_num_partitions": "2",
+    "group_initial_rebalance_delay_ms": "0",
+}
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    settings = {
-        "num_partitions": "2",
-        "socket_request_max_bytes": "5000000",
-        "max_incremental_fetch_session_cache_slots": "50",
-        "offsets_topic_num_partitions": "2",
-        "group_initial_rebalance_delay_ms": "0",
-    }
-    with running_broker(tmp_path_factory.mktemp("protocol"), **settings) as running:
+    with running_broker(tmp_path_factory.mktemp("protocol"), **SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def quiet_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker that refuses little: `broker` refuses so much that further lines may only be counted (host.repeats)."""
+    with running_broker(tmp_path_factory.mktemp("quiet"), **SETTINGS) as running:
         yield running
 
 

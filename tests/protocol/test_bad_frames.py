@@ -28,10 +28,11 @@ def refuses(broker: RunningBroker, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), MAX_REQUEST_BYTES + 1, 2**31 - 1])
-def test_sizes_that_no_frame_has(broker: RunningBroker, raw: Raw, size: int) -> None:
-    assert refuses(broker, struct.pack(">i", size))
-    assert f"a frame of {size} bytes" in broker.log
-    assert is_healthy(raw)
+def test_sizes_that_no_frame_has(quiet_broker: RunningBroker, size: int) -> None:
+    with Raw(quiet_broker.bootstrap) as raw:
+        assert refuses(quiet_broker, struct.pack(">i", size))
+        assert f"a frame of {size} bytes" in quiet_broker.log
+        assert is_healthy(raw)
 
 
 @pytest.mark.parametrize(

@@ -225,14 +225,15 @@ def test_unknown_tagged_fields_are_skipped(raw: Raw) -> None:
 
 @pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (-1, 0), (4, 0), (3, 99), (0, 2), (3, -1)])
 def test_an_unknown_api_or_version_closes_this_connection_alone(
-    broker: RunningBroker, raw: Raw, api_key: int, version: int
+    quiet_broker: RunningBroker, api_key: int, version: int
 ) -> None:
-    with Raw(broker.bootstrap) as bad:
-        start = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
-        bad.socket.sendall(with_size(start + b"\0\0\0\x01\xff\xff" + b"\0" * 20))
-        assert bad.is_closed()
-    assert raw.ask(ApiVersionsRequest("raw", "1")).error_code == 0
-    assert f"{name_of(api_key, version)} is not served" in broker.log
+    with Raw(quiet_broker.bootstrap) as raw:
+        with Raw(quiet_broker.bootstrap) as bad:
+            start = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+            bad.socket.sendall(with_size(start + b"\0\0\0\x01\xff\xff" + b"\0" * 20))
+            assert bad.is_closed()
+        assert raw.ask(ApiVersionsRequest("raw", "1")).error_code == 0
+    assert f"{name_of(api_key, version)} is not served" in quiet_broker.log
 
 
 def test_illegal_topic_names_reach_no_path(tmp_path: Path) -> None:
