@@ -34,7 +34,7 @@ from odradek.metadata.records import (
 )
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.replication.replica import Replica
-from odradek.services.local_partitions import LocalPartitions
+from odradek.services.partitions.local_partitions import LocalPartitions
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import DiskFiles
 from odradek.storage.store import LogStore

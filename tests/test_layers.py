@@ -50,7 +50,7 @@ LAYERS = {
     "faults": 13,
 }
 # The rooms of storage, from the lowest up.
-ROOMS = [
+STORAGE = [
     "config",
     "disk",
     "segments",
@@ -62,6 +62,8 @@ ROOMS = [
     "upkeep",
     "store",
 ]
+# The rooms of services, from the lowest up.
+SERVICES = ["cluster", "upkeep", "partitions", "coordination"]
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
@@ -109,13 +111,14 @@ def test_imports_point_downward() -> None:
     assert upward == []
 
 
-def test_imports_point_downward_within_storage() -> None:
+@pytest.mark.parametrize(("package", "rooms"), [("storage", STORAGE), ("services", SERVICES)])
+def test_imports_point_downward_within_a_package(package: str, rooms: list[str]) -> None:
     upward = []
-    for path in sorted((ROOT / "storage").rglob("*.py")):
-        room = path.relative_to(ROOT / "storage").parts[0].removesuffix(".py")
+    for path in sorted((ROOT / package).rglob("*.py")):
+        room = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
         for module in imports(path):
-            other = module.removeprefix("odradek.storage.").split(".")[0]
-            if module.startswith("odradek.storage.") and ROOMS.index(other) > ROOMS.index(room):
+            other = module.removeprefix(f"odradek.{package}.").split(".")[0]
+            if module.startswith(f"odradek.{package}.") and rooms.index(other) > rooms.index(room):
                 upward.append(f"{path.relative_to(ROOT)} imports {module}")
     assert upward == []
 

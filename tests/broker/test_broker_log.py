@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.services.flusher import Flusher
+from odradek.services.partitions.flusher import Flusher
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (

@@ -16,7 +16,7 @@ import pytest
 
 from odradek.errors import DamagedData, ErrorCode
 from odradek.records.batch import read_header
-from odradek.services.maintenance import Maintenance
+from odradek.services.upkeep.maintenance import Maintenance
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (

@@ -18,7 +18,7 @@ from odradek.metadata.delta import apply_records
 from odradek.metadata.records import RemoveTopicRecord
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.services import local_partitions
+from odradek.services.partitions import local_partitions
 from odradek.serving.request import Request
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

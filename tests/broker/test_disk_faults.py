@@ -13,7 +13,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.records.batch import Buffer
-from odradek.services import flusher
+from odradek.services.partitions import flusher
 from odradek.storage.disk.files import DiskFile, DiskFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -223,9 +223,11 @@ def test_files_that_cannot_be_opened_are_logged_once(
         files.unopened = ""
         assert (await waiting).error_code == 0
 
-    with caplog.at_level("INFO", "odradek.services.flusher"):
+    with caplog.at_level("INFO", "odradek.services.partitions.flusher"):
         run(tmp_path, scenario)
-    assert [record.levelname for record in caplog.records if record.name == "odradek.services.flusher"] == [
+    assert [
+        record.levelname for record in caplog.records if record.name == "odradek.services.partitions.flusher"
+    ] == [
         "ERROR",
         "INFO",
     ]

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.services import flusher
+from odradek.services.partitions import flusher
 from odradek.storage.disk.simulated import SimulatedFiles
 from tests.broker.in_process import InProcess
 

@@ -17,7 +17,7 @@ from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.metadata.records import ConfigRecord
 from odradek.records.record import Record, build_batch
-from odradek.services import integrity
+from odradek.services.partitions import integrity
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

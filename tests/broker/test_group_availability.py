@@ -14,7 +14,8 @@ from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import Buffer
-from odradek.services import local_partitions, shards
+from odradek.services.coordination import shards
+from odradek.services.partitions import local_partitions
 from odradek.storage.disk.files import DiskFile
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.apis.row import Resource
 from odradek.errors import ErrorCode
-from odradek.services.groups import Groups
+from odradek.services.coordination.groups import Groups
 from odradek.serving.coordination import GROUPS, KINDS, Kind
 from odradek.serving.services import Services
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

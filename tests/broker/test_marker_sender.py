@@ -10,8 +10,8 @@ import pytest
 from odradek.coordinators.transactions.effects import WriteMarkers
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.services import txn_markers
-from odradek.services.txn_markers import MarkerJob, MarkerSender
+from odradek.services.coordination import txn_markers
+from odradek.services.coordination.txn_markers import MarkerJob, MarkerSender
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,

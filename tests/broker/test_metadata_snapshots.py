@@ -10,7 +10,7 @@ import pytest
 
 from odradek.errors import DamagedData
 from odradek.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
-from odradek.services.local_partitions import LocalPartitions
+from odradek.services.partitions.local_partitions import LocalPartitions
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -15,7 +15,7 @@ from odradek.config.definition import ConfigError
 from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
 from odradek.metadata.delta import TopicChange
 from odradek.metadata.image import Partition, Topic
-from odradek.services.monitoring import HELP, PREFIX, Exposition, Monitoring, Parts
+from odradek.services.upkeep.monitoring import HELP, PREFIX, Exposition, Monitoring, Parts
 from odradek.serving.turns import Turns
 from tests.support import RunningBroker, run_command, running_broker
 

@@ -1,4 +1,4 @@
-"""What is verified before the offsets of a group become part of a transaction: see `services.verification`."""
+"""What is verified before a group's offsets become part of a transaction: see `services.coordination.verification`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

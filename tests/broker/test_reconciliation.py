@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.services import local_partitions
+from odradek.services.partitions import local_partitions
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

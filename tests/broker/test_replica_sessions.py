@@ -15,7 +15,7 @@ from odradek.fetching.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch
-from odradek.services import controller_duties
+from odradek.services.cluster import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.in_process import InProcess

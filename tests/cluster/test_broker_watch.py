@@ -9,7 +9,7 @@ from uuid import UUID
 from odradek.host.simulated import SimulatedHost, VirtualLoop
 from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import BrokerEndpoint
-from odradek.services.broker_watch import BrokerWatch
+from odradek.services.cluster.broker_watch import BrokerWatch
 from odradek.storage.disk.simulated import SimulatedFiles
 
 BROKER = Broker(2, 7, UUID(int=1), (BrokerEndpoint("PLAINTEXT", "there", 9092),), None, False, False, ())

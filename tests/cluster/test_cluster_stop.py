@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.services.lifecycle import RETIRE_SECONDS
+from odradek.services.cluster.lifecycle import RETIRE_SECONDS
 from tests.cluster.clusters import Cluster
 from tests.cluster.test_replication import TOPIC, partition, produce, replica, run, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.controller.requests import broker_heartbeat
 from odradek.metadata.image import NO_LEADER
-from odradek.services import controller_duties
+from odradek.services.cluster import controller_duties
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest

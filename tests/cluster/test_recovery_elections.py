@@ -8,8 +8,8 @@ import pytest
 from odradek.api import get_replica_log_info
 from odradek.errors import ErrorCode
 from odradek.metadata.image import LOST_DIRECTORY, NO_LEADER
-from odradek.services import recovery_elections
-from odradek.services.recovery_elections import RecoveryElections
+from odradek.services.cluster import recovery_elections
+from odradek.services.cluster.recovery_elections import RecoveryElections
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.messages.elect_leaders import TopicPartitions as Elected

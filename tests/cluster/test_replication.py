@@ -11,8 +11,8 @@ from odradek.api.fetch import follower_session
 from odradek.api.fetch.follower import FollowerFetch
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
-from odradek.services import replication
-from odradek.services.replication import Fetcher
+from odradek.services.partitions import replication
+from odradek.services.partitions.replication import Fetcher
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster.clusters import Cluster, new_cluster

@@ -28,7 +28,10 @@ SETTLE_TIMEOUT_S = 20
 SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
 
-LEFT_OUT = {"error_message", "documentation", "batch_index_error_message", "host", "port", "cluster_id"}
+LEFT_OUT = {
+    *("error_message", "documentation", "batch_index_error_message", "host", "port", "cluster_id"),
+    "last_known_elr",  # ours names every in-sync replica that was killed, Kafka's the last leader
+}
 PRODUCER_IDS = {"producer_id", "ongoing_txn_producer_id"}
 TIMES = {"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"}
 SORT_KEYS = (
@@ -187,10 +190,10 @@ class Normaliser:
         if dataclasses.is_dataclass(value):
             fields = dataclasses.fields(value)
             return {one.name: self.plain(getattr(value, one.name), one.name) for one in fields}
-        if isinstance(value, list):
-            return [self.plain(item, name) for item in sorted(value, key=_sort_key)]
         if name in LEFT_OUT:
             return None
+        if isinstance(value, list):
+            return [self.plain(item, name) for item in sorted(value, key=_sort_key)]
         if isinstance(value, UUID):
             return value if value == NO_TOPIC_ID else self._numbered("topic id", value)
         if name in PRODUCER_IDS and value >= 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.wire.messages import alter_partition_reassignments as alter
+from odradek.wire.messages import describe_cluster
 from odradek.wire.messages import list_partition_reassignments as listing
 from tests.peer.exchange import Cluster, compare
 from tests.peer.test_peer_cluster import (
@@ -250,6 +251,10 @@ def test_kafkas_tool_moves_our_partitions(both: Both, tmp_path: Path) -> None:
     pause(both.ours[VICTIM].process.pid)
     try:
         side.ask_quietly(move_request("held", [1, VICTIM]))  # the tool refuses a broker that does not respond
+        side.until(  # any broker that is not fenced may be named as the controller, which the tool asks
+            describe_cluster.DescribeClusterRequest(),
+            lambda answer: VICTIM not in {broker.broker_id for broker in answer.brokers},
+        )
         assert "held-0: replicas: 1,3,2. adding: 3. removing: 2." in tool(bootstrap, "--list")
         verified = tool(bootstrap, "--verify", "--reassignment-json-file", str(held), "--preserve-throttles")
         assert "held-0 is still in progress" in verified, verified

@@ -9,7 +9,7 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.host.simulated import VirtualLoop
 from odradek.net.channel import ChannelClosed
-from odradek.services.fetch_rounds import FetchRounds
+from odradek.services.partitions.fetch_rounds import FetchRounds
 from odradek.wire.frame import SIZE, encode_response
 from odradek.wire.messages.fetch import FetchResponse
 from odradek.wire.replica_fetch import API_KEY, VERSION, ReplicaResponse

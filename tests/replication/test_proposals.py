@@ -11,8 +11,8 @@ from odradek.errors import ErrorCode
 from odradek.host.simulated import VirtualLoop
 from odradek.metadata.image import Broker, MetadataImage, Topic
 from odradek.replication.replicas import Replicas
-from odradek.services.isr import InSyncReplicas
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
+from odradek.services.partitions.isr import InSyncReplicas
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -158,7 +158,10 @@ def test_replicas_that_leave_many_isrs_together_are_one_line_in_the_log(
             await asyncio.sleep(0.1)
         running.cancel()
 
-    with caplog.at_level("INFO", "odradek.services.isr"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with (
+        caplog.at_level("INFO", "odradek.services.partitions.isr"),
+        asyncio.Runner(loop_factory=VirtualLoop) as runner,
+    ):
         runner.run(main())
     (line,) = [line for record in caplog.records if (line := record.getMessage()).startswith("proposing")]
     assert line.startswith("proposing new ISRs of 7 partitions, because [2] caught up: ")

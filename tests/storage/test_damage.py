@@ -12,7 +12,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.metrics import Metrics
 from odradek.host.real import RealHost
 from odradek.records.walk import whole_batches
-from odradek.services.integrity import IntegrityCheck
+from odradek.services.partitions.integrity import IntegrityCheck
 from odradek.storage.compaction.exchange import carry_out
 from odradek.storage.compaction.job import CompactionJob, SourceSegment, job_to_json
 from odradek.storage.config import LogConfig

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.metadata.image import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, Partition
 from odradek.records.batch import HEADER_SIZE
-from odradek.services.damaged_logs import is_to_be_copied_again
+from odradek.services.partitions.damaged_logs import is_to_be_copied_again
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore

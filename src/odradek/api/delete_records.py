@@ -14,8 +14,8 @@ from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.progress import UNKNOWN_OFFSET
-from odradek.services.low_watermarks import LowWatermarks
-from odradek.services.own_writes import OwnWrites
+from odradek.services.partitions.low_watermarks import LowWatermarks
+from odradek.services.partitions.own_writes import OwnWrites
 from odradek.serving.naming import request_fields, sender_of
 from odradek.serving.request import Request
 from odradek.serving.services import Services

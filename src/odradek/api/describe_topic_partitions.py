@@ -1,6 +1,8 @@
 """DescribeTopicPartitions (75): topics page by page, for clients of very large clusters.
 
 Topics are in the order of their names; at the end of a page, `next_cursor` names the next partition.
+
+Left out: `last_known_elr` as Kafka has it (the last leader); ours names every in-sync replica that was killed.
 """
 
 from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from collections import Counter
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.services.own_writes import OwnWrites
+from odradek.services.partitions.own_writes import OwnWrites
 from odradek.serving.refused import log_unreadable
 from odradek.serving.request import Request
 from odradek.serving.services import Services

@@ -17,7 +17,7 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
-from odradek.services.creation import create_missing_topics
+from odradek.services.coordination.creation import create_missing_topics
 from odradek.serving.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from odradek.serving.request import Request
 from odradek.serving.services import Services

@@ -1,9 +1,9 @@
 """TxnOffsetCommit (28): how far a group has read, as part of a producer's transaction.
 
-The transaction's coordinator is asked first (`services.verification`): up to version 4 the producer must have named the
-group in AddOffsetsToTxn; from version 5 on, with transaction.version 2, this request adds the group's partition to the
-transaction. Then the group's coordinator (`coordinators`) does the work; it responds once its decision is
-committed. The offsets are seen once the transaction is committed.
+The transaction's coordinator is asked first (`services.coordination.verification`): up to version 4 the producer must
+have named the group in AddOffsetsToTxn; from version 5 on, with transaction.version 2, this request adds the group's
+partition to the transaction. Then the group's coordinator (`coordinators`) does the work; it responds once its decision
+is committed. The offsets are seen once the transaction is committed.
 
 As in OffsetCommit, the coordinator gets the ids of topics, partitions that do not exist are refused here, a partition
 that is named more than once is committed once, and a commit of very many partitions is cut into parts. Only the first

@@ -15,7 +15,7 @@ from odradek.serving.coordination import GROUPS, KINDS, Kind, Verifier
 from odradek.serving.services import Services
 
 if TYPE_CHECKING:
-    from odradek.services.shards import Shards
+    from odradek.services.coordination.shards import Shards
 
 
 class NodeCoordinators:
@@ -38,7 +38,9 @@ class NodeCoordinators:
 
     def get_verifier(self) -> Verifier:
         if self._verifier is None:
-            from odradek.services.verification import Verifier  # with the coordinators' code: not at start
+            from odradek.services.coordination.verification import (
+                Verifier,  # with the coordinators' code: not at start
+            )
 
             self._verifier = Verifier(self._get_services())
         return self._verifier

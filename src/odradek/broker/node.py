@@ -40,21 +40,21 @@ from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
-from odradek.services.compactor import Compactor
-from odradek.services.controller_duties import ControllerDuties
-from odradek.services.damaged_logs import DamagedLogs
-from odradek.services.disk_watch import DiskWatch
-from odradek.services.flusher import Flusher
-from odradek.services.integrity import IntegrityCheck
-from odradek.services.isr import InSyncReplicas
-from odradek.services.lifecycle import Lifecycle
-from odradek.services.local_partitions import LocalPartitions
-from odradek.services.lost_replicas import LostReplicas
-from odradek.services.maintenance import Maintenance
-from odradek.services.metadata import BrokerMetadata
-from odradek.services.peers import Peers
-from odradek.services.producer_ids import ProducerIds
-from odradek.services.replication import Replication, fetch_settings
+from odradek.services.cluster.controller_duties import ControllerDuties
+from odradek.services.cluster.lifecycle import Lifecycle
+from odradek.services.cluster.metadata import BrokerMetadata
+from odradek.services.coordination.peers import Peers
+from odradek.services.coordination.producer_ids import ProducerIds
+from odradek.services.partitions.damaged_logs import DamagedLogs
+from odradek.services.partitions.flusher import Flusher
+from odradek.services.partitions.integrity import IntegrityCheck
+from odradek.services.partitions.isr import InSyncReplicas
+from odradek.services.partitions.local_partitions import LocalPartitions
+from odradek.services.partitions.lost_replicas import LostReplicas
+from odradek.services.partitions.replication import Replication, fetch_settings
+from odradek.services.upkeep.compactor import Compactor
+from odradek.services.upkeep.disk_watch import DiskWatch
+from odradek.services.upkeep.maintenance import Maintenance
 from odradek.serving.authorizer import AllowAll, Authorizer
 from odradek.serving.cluster import Cluster
 from odradek.serving.conversation import Conversations
@@ -71,8 +71,8 @@ from odradek.wire.codec import Message
 from odradek.wording import duration
 
 if TYPE_CHECKING:
-    from odradek.services.authentication import Authentication
-    from odradek.services.monitoring import Monitoring
+    from odradek.services.cluster.authentication import Authentication
+    from odradek.services.upkeep.monitoring import Monitoring
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Node:
         """How this node connects to the listener of that name on others."""
         if protocol is SecurityProtocol.PLAINTEXT:
             return PLAINTEXT
-        from odradek.services.greeting_nodes import new_link_security  # imports OpenSSL
+        from odradek.services.cluster.greeting_nodes import new_link_security  # imports OpenSSL
 
         return new_link_security(config, listener, protocol, self._host, self._random_bytes)
 
@@ -152,7 +152,7 @@ class Node:
         """None if all listeners are open to everybody: its code is imported only where it is needed."""
         if all(item.protocol is SecurityProtocol.PLAINTEXT for item in self.config.listeners):
             return None
-        from odradek.services.authentication import Authentication
+        from odradek.services.cluster.authentication import Authentication
 
         return Authentication(self.config, self._host, lambda: self.metadata.image, self._random_bytes)
 
@@ -339,7 +339,7 @@ class Node:
 
     def _new_monitoring(self, turns: Turns) -> "Monitoring":
         """Imported only where somebody can read what it says."""
-        from odradek.services.monitoring import Monitoring, Parts
+        from odradek.services.upkeep.monitoring import Monitoring, Parts
 
         parts = Parts(
             node_id=self.node_id,

@@ -21,7 +21,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Server
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.metadata.properties import MetaProperties
-from odradek.services.lifecycle import new_registration
+from odradek.services.cluster.lifecycle import new_registration
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 ATTEMPTS = 50  # while the cluster elects a controller

@@ -5,22 +5,22 @@
     snapshot     the image as records; `snapshot_files`, `snapshotting` (when), `snapshot_exchange` (between nodes)
     formatting   whose a data directory is, and the first voters; `node_format`: what a user asks for, once
 
-`api.create_topics` and similar handlers pass the request message to `services.metadata`. On the active controller,
-the leader of the quorum, the pure controller decides on the newest image, a large request in parts; the records are
-appended to `__cluster_metadata-0`, and once a majority of the voters has them on disk the next image is published and
-the client gets the response. Any other node wraps the request in an Envelope and forwards it (`services.forwarding`).
-Requests of the broker itself (its registration, heartbeats, blocks of producer ids) take the same path in Kafka's own
-messages. All nodes fetch the log from its leader (`services.quorum`); each applies what is committed to its own image
-and acts on the difference. The only voter of a cluster is its own majority: it syncs in place, and its changes are
-committed when they are written.
+`api.create_topics` and similar handlers pass the request message to `services.cluster.metadata`. On the active
+controller, the leader of the quorum, the pure controller decides on the newest image, a large request in parts; the
+records are appended to `__cluster_metadata-0`, and once a majority of the voters has them on disk the next image is
+published and the client gets the response. Any other node wraps the request in an Envelope and forwards it
+(`services.cluster.forwarding`). Requests of the broker itself (its registration, heartbeats, blocks of producer ids)
+take the same path in Kafka's own messages. All nodes fetch the log from its leader (`services.cluster.quorum`); each
+applies what is committed to its own image and acts on the difference. The only voter of a cluster is its own majority:
+it syncs in place, and its changes are committed when they are written.
 
-`services.local_partitions` gives each partition the role that the image says, and creates its log: one new log per
-turn of the event loop, or with the first append, so that no client waits for the files of a thousand partitions.
-Until then a partition is known to be empty, and requests about it touch no file. A change that cannot be appended (a
-full disk) is refused with an error for each topic or resource; if the sync of an appended change fails, the node
-cannot know what a restart would find, and it stops. From time to time the image is written out as a snapshot, in
-turns of the event loop; a start reads the newest snapshot and the log after it, and `metadata.max.retention.*`
-deletes what is older. A node that has fallen behind the start of the leader's log fetches the leader's snapshot.
+`services.partitions.local_partitions` gives each partition the role that the image says, and creates its log: one new
+log per turn of the event loop, or with the first append, so that no client waits for the files of a thousand
+partitions. Until then a partition is known to be empty, and requests about it touch no file. A change that cannot be
+appended (a full disk) is refused with an error for each topic or resource; if the sync of an appended change fails, the
+node cannot know what a restart would find, and it stops. From time to time the image is written out as a snapshot, in
+turns of the event loop; a start reads the newest snapshot and the log after it, and `metadata.max.retention.*` deletes
+what is older. A node that has fallen behind the start of the leader's log fetches the leader's snapshot.
 
 Not obvious:
 

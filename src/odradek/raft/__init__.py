@@ -8,7 +8,8 @@ and `reconfiguration` (changes of the voter set). All of that is pure, and so ar
 file quorum-state, whose contents are in `control` and `election`.
 
 A follower whose log ends before the leader's begins fetches a snapshot. The core and the driver do that, through
-`driver.Snapshots`; `metadata.snapshot_exchange` implements it. `services.quorum` runs all this on the event loop.
+`driver.Snapshots`; `metadata.snapshot_exchange` implements it. `services.cluster.quorum` runs all this on the event
+loop.
 
 Not obvious:
 

@@ -30,9 +30,12 @@ class Kind:
     service: str  # module and class, which is made from `Services`, and has what `Coordinators` says
 
 
-GROUPS = Kind(0, Resource.GROUP, OFFSETS_TOPIC, "odradek.services.groups:Groups")
+GROUPS = Kind(0, Resource.GROUP, OFFSETS_TOPIC, "odradek.services.coordination.groups:Groups")
 TRANSACTIONS = Kind(
-    1, Resource.TRANSACTIONAL_ID, TRANSACTIONS_TOPIC, "odradek.services.transactions:Transactions"
+    1,
+    Resource.TRANSACTIONAL_ID,
+    TRANSACTIONS_TOPIC,
+    "odradek.services.coordination.transactions:Transactions",
 )
 KINDS = {kind.key_type: kind for kind in (GROUPS, TRANSACTIONS)}
 

@@ -42,6 +42,7 @@ ROUTINE = frozenset(
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.NOT_CONTROLLER,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REBALANCE_IN_PROGRESS,

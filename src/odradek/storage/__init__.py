@@ -36,7 +36,7 @@ Not obvious:
   the CRC, so a client cannot notice all of it: the headers of bytes that were found on disk are walked before they
   are first sent, a few hundred kilobytes per read (`Segment.walk_over`); what this process wrote is not. CRCs are
   compared where a log is replayed or compacted, by followers, by clients, and by the integrity check
-  (`services.integrity`).
+  (`services.partitions.integrity`).
 - The files of a log are authoritative. A recovery point or a log start offset that contradicts them never removes a
   record, a gap in the offsets is never damage, and a log without a topic is renamed, not deleted: the metadata may
   have lost the topic. A log is deleted only if this node has applied the committed record that removed the topic

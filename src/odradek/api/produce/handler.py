@@ -13,15 +13,15 @@
 - acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
   small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
   NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
-- While the disk is full (`services.disk_watch`) everything is refused with KAFKA_STORAGE_ERROR, at which clients look
-  for another leader.
+- While the disk is full (`services.upkeep.disk_watch`) everything is refused with KAFKA_STORAGE_ERROR, at which clients
+  look for another leader.
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 - Internal topics are for coordinators only: INVALID_TOPIC_EXCEPTION.
 - NOT_LEADER_OR_FOLLOWER comes with the leader and its address (KIP-951, version 10 on), unless the partition moved
   while its batch was being checked.
-- The first batch of a transaction in a partition needs the word of its coordinator (`services.verification`). One on
-  this broker mostly gives it at once; else the requests that arrived together wait for it, and later ones on the
-  connection with them. Further batches of the transaction need no question.
+- The first batch of a transaction in a partition needs the word of its coordinator
+  (`services.coordination.verification`). One on this broker mostly gives it at once; else the requests that arrived
+  together wait for it, and later ones on the connection with them. Further batches of the transaction need no question.
 """
 
 from collections.abc import Awaitable, Coroutine, Sequence

@@ -8,10 +8,11 @@ again. It may stop, and is fenced, once every other active broker has read that:
 it.
 
 A broker says in its heartbeats whether its disk is full. That is a record of its own; once it is committed,
-`services.controller_duties` moves what the broker leads to other in-sync replicas.
+`services.cluster.controller_duties` moves what the broker leads to other in-sync replicas.
 
 Many partitions are changed in several writes. A broker that shuts down repeats its heartbeat, and each one moves some
-more partitions. When a broker is fenced or unfenced, `services.controller_duties` does the rest after the first write.
+more partitions. When a broker is fenced or unfenced, `services.cluster.controller_duties` does the rest after the first
+write.
 """
 
 from typing import Any

@@ -60,7 +60,7 @@ class BrokerWatch:
             try:
                 channel = await self._dialer.connect(address, CONNECT_TIMEOUT_SECONDS)
             except ConnectionRefusedError:
-                log.info("no process listens at %s:%d: broker %d is gone", *address, broker.id)
+                log.debug("no process listens at %s:%d: broker %d is gone", *address, broker.id)
                 self._on_gone(broker)
                 await asyncio.sleep(RETRY_SECONDS)
             except OSError as error:

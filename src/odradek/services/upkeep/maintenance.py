@@ -13,7 +13,7 @@ from odradek.host.log_lines import counted
 from odradek.model import TopicPartition
 from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.storage.store import LogStore
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ once, this is how the last ones learn that no controller is left to consent.
 import asyncio
 
 from odradek.net.network import Dialer
-from odradek.services.quorum import Quorum
+from odradek.services.cluster.quorum import Quorum
 
 LOOK_SECONDS = 0.1  # most nodes have the controller's consent sooner
 CONNECT_TIMEOUT_SECONDS = 0.5

@@ -16,7 +16,7 @@ from odradek.host.interface import Host
 from odradek.model import node_caller
 from odradek.net.link import Link
 from odradek.net.network import Dialer
-from odradek.services.calls import address_of, call
+from odradek.services.cluster.calls import address_of, call
 from odradek.serving.services import Services
 from odradek.wire.codec import Message
 

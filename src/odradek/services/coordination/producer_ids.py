@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 

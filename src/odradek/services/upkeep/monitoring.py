@@ -21,8 +21,8 @@ from odradek.metadata.image import NO_LEADER, Partition
 from odradek.net.pages import TEXT, Page
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
-from odradek.services.disk_watch import DiskWatch
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
+from odradek.services.upkeep.disk_watch import DiskWatch
 from odradek.serving.turns import Turns
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

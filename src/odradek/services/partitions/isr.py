@@ -22,7 +22,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.wording import count_of, some
 
 if TYPE_CHECKING:

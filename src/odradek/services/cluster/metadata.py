@@ -1,10 +1,10 @@
 """This node's copy of the cluster's metadata, and how it is changed.
 
-The quorum (`services.quorum`) orders the changes and says what is committed. Each commit publishes the next image, and
-listeners act on the difference. On the active controller a request is decided on the newest image, its records are
-appended to the metadata log, and the response is given once they are committed and applied here. Any other node
-forwards the request (`services.forwarding`). Requests are messages (see `controller.controller`), so it makes no
-difference where one is decided.
+The quorum (`services.cluster.quorum`) orders the changes and says what is committed. Each commit publishes the next
+image, and listeners act on the difference. On the active controller a request is decided on the newest image, its
+records are appended to the metadata log, and the response is given once they are committed and applied here. Any other
+node forwards the request (`services.cluster.forwarding`). Requests are messages (see `controller.controller`), so it
+makes no difference where one is decided.
 
 Every request gets a response, with error codes if it is refused. Four failures can keep a decision from being
 committed:
@@ -45,8 +45,8 @@ from odradek.model import Caller, node_caller
 from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
-from odradek.services.forwarding import DecideHere, Forwarder
-from odradek.services.quorum import Listener, Quorum, QuorumConfig
+from odradek.services.cluster.forwarding import DecideHere, Forwarder
+from odradek.services.cluster.quorum import Listener, Quorum, QuorumConfig
 from odradek.serving.naming import sender
 from odradek.serving.turns import Turns
 from odradek.storage.config import LogConfig

@@ -20,8 +20,8 @@ from odradek.model import Caller
 from odradek.net.link import Link
 from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
-from odradek.services.calls import call
-from odradek.services.quorum import Quorum
+from odradek.services.cluster.calls import call
+from odradek.services.cluster.quorum import Quorum
 from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, drain
 from odradek.wording import why

@@ -35,9 +35,9 @@ from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower
 from odradek.raft.view import QuorumView, describe
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
-from odradek.services.foreign_nodes import warn_of_request, warn_of_response
-from odradek.services.quorum_peers import QuorumPeers
-from odradek.services.quorum_waiters import CommitWaiters
+from odradek.services.cluster.foreign_nodes import warn_of_request, warn_of_response
+from odradek.services.cluster.quorum_peers import QuorumPeers
+from odradek.services.cluster.quorum_waiters import CommitWaiters
 from odradek.serving.request import Request
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
@@ -320,7 +320,7 @@ class Quorum:
         lasts = now - self._unreachable.setdefault(peer, now) >= LASTING_SECONDS
         level = logging.INFO if lasts and not isinstance(error, TimeoutError) else logging.DEBUG
         name, reason = self._peers.name_of(peer), why(error)
-        counted(log, level, str(peer), reason, "the quorum cannot reach %s: %s", name, reason)
+        counted(log, level, name, reason, "the quorum cannot reach %s: %s", name, reason)
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:

@@ -19,15 +19,16 @@ from odradek.controller.brokers import (
     fence_broker,
     leave_full,
 )
+from odradek.controller.departures import arrived, departed, has_arrived, has_left
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import MetadataRecord
 from odradek.net.network import Dialer
-from odradek.services.broker_watch import BrokerWatch
-from odradek.services.metadata import BrokerMetadata
-from odradek.services.recovery_elections import AskHere, Decision, RecoveryElections
+from odradek.services.cluster.broker_watch import BrokerWatch
+from odradek.services.cluster.metadata import BrokerMetadata
+from odradek.services.cluster.recovery_elections import AskHere, Decision, RecoveryElections
 from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,11 @@ class ControllerDuties:
         self._somebody_is_gone = asyncio.Event()
         self._configs_changed = asyncio.Event()
         self._brokers_changed = asyncio.Event()
+        self._config = config
+        # Brokers that left, or came back: the last image before that. The log tells of each once, when all of its
+        # partitions are settled.
+        self._left: dict[int, MetadataImage] = {}
+        self._arrived: dict[int, MetadataImage] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -94,7 +100,30 @@ class ControllerDuties:
             self._configs_changed.set()
         if delta.changed_brokers:
             self._brokers_changed.set()
+            self._note_brokers(delta)
         self._recoveries.metadata_changed(delta)
+
+    # What the log tells of brokers
+
+    def _note_brokers(self, delta: MetadataDelta) -> None:
+        if not self._metadata.quorum.is_active:
+            return
+        for broker_id in sorted(delta.changed_brokers):
+            before, after = delta.before.brokers.get(broker_id), delta.after.brokers.get(broker_id)
+            if has_left(before, after):
+                self._left[broker_id] = delta.before
+            elif has_arrived(before, after):
+                self._arrived[broker_id] = delta.before
+
+    def _tell_of_brokers(self) -> None:
+        image = self._metadata.newest
+        for broker_id, before in self._left.items():
+            departure = departed(before, image, self._config, broker_id)
+            log.log(logging.INFO if departure.is_expected else logging.WARNING, "%s", departure)
+        for broker_id, before in self._arrived.items():
+            log.info("%s", arrived(before, image, self._config, broker_id))
+        self._left.clear()
+        self._arrived.clear()
 
     # Sessions
 
@@ -158,7 +187,6 @@ class ControllerDuties:
 
         if not await self._write(fence):
             return False
-        log.warning("fenced broker %d, which does not respond", broker_id)
         await self._go_on_fencing()
         return True
 
@@ -166,6 +194,7 @@ class ControllerDuties:
         await self._in_parts(
             lambda image, config: empty_isrs_of_inactive(image, config, PARTITIONS_AT_ONCE),
             "removed inactive brokers from the ISR of %s",
+            is_told_later=bool(self._left),
         )
 
     async def _follow_brokers(self) -> None:
@@ -174,6 +203,7 @@ class ControllerDuties:
             self._brokers_changed.clear()
             await self._go_on_fencing()
             await self._go_on_electing()
+            self._tell_of_brokers()
             await self._relieve_full()
 
     async def _relieve_full(self) -> None:
@@ -201,13 +231,18 @@ class ControllerDuties:
         await self._in_parts(
             lambda image, config: _elect_missing(image, config, PARTITIONS_AT_ONCE),
             "elected leaders of %s that had none",
+            is_told_later=bool(self._arrived),
         )
 
-    async def _in_parts(self, decision: Decision, message: str) -> None:
-        """Repeat while there is something left to do and the log accepts it."""
+    async def _in_parts(self, decision: Decision, message: str, *, is_told_later: bool = False) -> None:
+        """Repeat while there is something left to do and the log accepts it; then log all of it in one line, unless
+        that of a broker says as much (`_tell_of_brokers`)."""
+        total = 0
         while self._metadata.quorum.is_active and (written := await self._write(decision)):
-            log.info(message, count_of(written, "partition"))
+            total += written
             await asyncio.sleep(0)
+        if total:
+            log.log(logging.DEBUG if is_told_later else logging.INFO, message, count_of(total, "partition"))
 
     async def _write(self, decision: Decision) -> int:
         """Returns how many records were written and committed."""

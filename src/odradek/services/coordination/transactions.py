@@ -1,7 +1,7 @@
 """The transaction coordinators of this broker, on the partitions of `__transaction_state` that it leads.
 
 A coordinator has two effects (`coordinators.transactions.effects`): producer ids come from the controller, and markers
-are brought to the partitions by `services.txn_markers`. The coordinator is told when they are there.
+are brought to the partitions by `services.coordination.txn_markers`. The coordinator is told when they are there.
 """
 
 import logging
@@ -16,9 +16,9 @@ from odradek.coordinators.transactions.refusals import refuse
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TRANSACTIONS_TOPIC
 from odradek.replication.leader import Leader
-from odradek.services.creation import InternalTopic, factor_set
-from odradek.services.shards import Shards
-from odradek.services.txn_markers import MarkerJob, MarkerSender
+from odradek.services.coordination.creation import InternalTopic, factor_set
+from odradek.services.coordination.shards import Shards
+from odradek.services.coordination.txn_markers import MarkerJob, MarkerSender
 from odradek.serving.services import Services
 
 log = logging.getLogger(__name__)

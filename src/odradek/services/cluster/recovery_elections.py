@@ -35,7 +35,7 @@ from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import MetadataRecord
 from odradek.net.link import Link
 from odradek.net.network import Dialer
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.wire.codec import Message
 from odradek.wording import count_of
 
@@ -215,7 +215,7 @@ class RecoveryElections:
         return self._settle(broker.id, asked)
 
     async def _ask(self, broker: Broker, request: "GetReplicaLogInfoRequest") -> Any:
-        from odradek.services.calls import call
+        from odradek.services.cluster.calls import call
 
         if broker.id == self._node_id:
             answer = self._ask_here(request, VERSION, TIMEOUT_SECONDS)

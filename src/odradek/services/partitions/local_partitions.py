@@ -34,7 +34,7 @@ from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.unmade_log import UnmadeLog
-from odradek.services.damaged_logs import is_to_be_copied_again
+from odradek.services.partitions.damaged_logs import is_to_be_copied_again
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore

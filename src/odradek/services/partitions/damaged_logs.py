@@ -3,10 +3,10 @@
 A reader, compaction or the integrity check finds damage (`storage.segments.damage`). Then, in this order:
 
 1. The log is marked, by a file in its directory: the mark survives a restart.
-2. The controller is told (`services.lost_replicas`). It takes the replica out of the ISR, in a new leader epoch, and
-   lets another one lead; it refuses while no other replica has everything.
-3. Once the metadata names the replica as lost, `services.local_partitions` throws the marked log away and begins a new
-   one, which follows the leader like that of any new replica. A log without the mark is the new one.
+2. The controller is told (`services.partitions.lost_replicas`). It takes the replica out of the ISR, in a new leader
+   epoch, and lets another one lead; it refuses while no other replica has everything.
+3. Once the metadata names the replica as lost, `services.partitions.local_partitions` throws the marked log away and
+   begins a new one, which follows the leader like that of any new replica. A log without the mark is the new one.
 
 The only replica of a partition keeps its log: records before and after the damage are still served.
 """

@@ -3,10 +3,10 @@
 A replica whose log is damaged must leave the ISR before anything else happens to it. `report` names it; it is sent to
 the controller (AssignReplicasToDirs, with the directory that stands for lost), again and again while no other replica
 can lead the partition. Once the metadata names the replica as lost, another broker leads, and the log may be thrown
-away and copied again (`services.local_partitions`).
+away and copied again (`services.partitions.local_partitions`).
 
-Reports live in memory. A broker that restarts finds the mark of a damaged log (`services.damaged_logs`) and reports it
-again, or its replica is named as lost already.
+Reports live in memory. A broker that restarts finds the mark of a damaged log (`services.partitions.damaged_logs`) and
+reports it again, or its replica is named as lost already.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from uuid import UUID
 from odradek.errors import ErrorCode
 from odradek.host.log_lines import counted
 from odradek.metadata.image import LOST_DIRECTORY, MetadataImage
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.metadata import BrokerMetadata
 
 if TYPE_CHECKING:
     from odradek.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

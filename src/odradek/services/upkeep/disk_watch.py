@@ -1,9 +1,9 @@
 """Watches the free space of the data directory, and says when users' records must be refused.
 
 `storage.disk.room` decides; this looks at the disk from time to time, and at once when a write failed for want of
-space. When the disk becomes full, the broker tells the controller in a heartbeat (`services.lifecycle`), which gives
-its leaderships to other in-sync replicas; it refuses what producers still send to it, and copies nothing as a follower.
-When there is room again, and a probe could be written, all of that ends by itself.
+space. When the disk becomes full, the broker tells the controller in a heartbeat (`services.cluster.lifecycle`), which
+gives its leaderships to other in-sync replicas; it refuses what producers still send to it, and copies nothing as a
+follower. When there is room again, and a probe could be written, all of that ends by itself.
 """
 
 import asyncio

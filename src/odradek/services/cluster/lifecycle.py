@@ -22,8 +22,8 @@ from odradek.metadata.image import MetadataImage
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.net.network import Dialer
-from odradek.services.majority import majority_gone
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.majority import majority_gone
+from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

@@ -34,11 +34,11 @@ from odradek.net.security import Address
 from odradek.replication.follower import Follower
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica import Replica
-from odradek.services.calls import address_of
-from odradek.services.disk_watch import DiskWatch
-from odradek.services.fetch_rounds import FetchRounds
-from odradek.services.fetch_session import FetchSession
-from odradek.services.metadata import BrokerMetadata
+from odradek.services.cluster.calls import address_of
+from odradek.services.cluster.metadata import BrokerMetadata
+from odradek.services.partitions.fetch_rounds import FetchRounds
+from odradek.services.partitions.fetch_session import FetchSession
+from odradek.services.upkeep.disk_watch import DiskWatch
 from odradek.wire.replica_fetch import (
     NOT_DIVERGING,
     Key,
@@ -128,7 +128,7 @@ class Replication:
         if follower is None or follower.leader in (NO_LEADER, self._node_id) or replica.closed_with:
             return
         if replica.log.must_be_copied:
-            return  # with another log: see `services.damaged_logs`
+            return  # with another log: see `services.partitions.damaged_logs`
         fetcher = self._fetchers.get(follower.leader)
         if fetcher is None:
             fetcher = self._fetchers[follower.leader] = Fetcher(self, follower.leader)
@@ -199,6 +199,7 @@ class Fetcher:
         self._wanted: dict[Key, Position] = {}  # for every partition that is followed and not paused
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
         self._failing: dict[Key, float] = {}  # since this time
+        self._unreachable_since: float | None = None
         # Those that the quota may hold back: to be looked at every time.
         self._throttled: dict[Key, None] = {}
         # As of this image the leader is at this address, and this is how we ask it.
@@ -247,13 +248,7 @@ class Fetcher:
                     await self._wait_for_work()
             except (OSError, ProtocolError) as error:
                 self._session.reset()
-                self._log(
-                    logging.INFO,
-                    why(error),
-                    "cannot fetch from broker %d, trying again: %s",
-                    self._leader_id,
-                    why(error),
-                )
+                self._tell_unreachable(error)
                 await asyncio.sleep(RETRY_SECONDS)
             except FetchRefused as refused:
                 self._session.reset()
@@ -266,6 +261,15 @@ class Fetcher:
                         refused.code.name,
                     )
                     await asyncio.sleep(RETRY_SECONDS)
+
+    def _tell_unreachable(self, error: Exception) -> None:
+        """A broker that stops or restarts is told of by the controller: only what lasts is told here."""
+        now = self._replication.host.monotonic()
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+        level = logging.INFO if now - self._unreachable_since >= LASTING_SECONDS else logging.DEBUG
+        reason = why(error)
+        self._log(level, reason, "cannot fetch from broker %d, trying again: %s", self._leader_id, reason)
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to follow, or a pause is over."""
@@ -380,6 +384,7 @@ class Fetcher:
         may have moved its log start: the response still counts, since the leader does not repeat its high watermark."""
         if response.error_code:
             raise FetchRefused(ErrorCode(response.error_code))
+        self._unreachable_since = None
         self._session.answered(response.session_id)
         grown = []
         starts: dict[TopicPartition, tuple[Key, int]] = {}

@@ -1,8 +1,8 @@
 """The coordinators of one kind on this broker: a shard for each partition of their internal topic that it leads.
 
 A `coordinators.runner.Runner` runs each shard. This module routes requests to the shard of their key (a group, a
-transactional id), and opens and closes shards with the partitions of the internal topic. `services.groups` and
-`services.transactions` say what a coordinator of their kind is.
+transactional id), and opens and closes shards with the partitions of the internal topic. `services.coordination.groups`
+and `services.coordination.transactions` say what a coordinator of their kind is.
 
 The topic is created when a client first looks for a coordinator. No failure is final: if the topic cannot be created,
 the next client that asks tries again, and a partition whose log cannot be opened gets its shard once it can.
@@ -24,7 +24,7 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import NO_LEADER
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.services.creation import InternalTopic, create_internal_topic
+from odradek.services.coordination.creation import InternalTopic, create_internal_topic
 from odradek.serving.coordination import Amend, Coordinators, as_it_is
 from odradek.serving.request import Request
 from odradek.serving.services import Services

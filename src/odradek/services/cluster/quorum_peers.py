@@ -13,7 +13,7 @@ from odradek.net.network import Dialer
 from odradek.raft.address import NodeAddress
 from odradek.raft.messages import Request, Response
 from odradek.raft.voters import Endpoint, VoterSet
-from odradek.services.calls import call
+from odradek.services.cluster.calls import call
 from odradek.wire.codec import Message
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.services.creation import InternalTopic, factor_set
-from odradek.services.shards import NO_VERSION, Shards
+from odradek.services.coordination.creation import InternalTopic, factor_set
+from odradek.services.coordination.shards import NO_VERSION, Shards
 from odradek.serving import coordination
 from odradek.serving.services import Services
 from odradek.storage.producers.markers import Marker, TransactionEnd
