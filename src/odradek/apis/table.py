@@ -308,7 +308,7 @@ _ROWS = (
         Items("coordinators", "coordinator_keys", {"key": ""}, values={"node_id": NO_NODE, "port": NO_NODE}),
         values={"node_id": NO_NODE, "port": NO_NODE},
     ),
-    _api("JoinGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True),
+    _api("JoinGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True, values={"protocol_name": None}),
     _api("SyncGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True),
     _api("Heartbeat", BROKERS, AT_ONCE, READ_GROUP),
     _api(
