@@ -19,8 +19,7 @@ NOTHING: frozenset[int] = frozenset()
 
 class Ruling(NamedTuple):
     is_allowed: bool
-    acl: Acl | None = None  # the one that decides
-    has_acls: bool = True  # there are ACLs for this resource, if none of them decides
+    acl: Acl | None = None  # the one that decides, if one does
 
 
 class Rules:
@@ -63,8 +62,12 @@ class Rules:
                 allowing = allowing or acl
         if allowing is not None:
             return Ruling(True, allowing)
-        has_acls = resource in self._named and self._named[resource].has(name)
-        return Ruling(self._allows_unlisted and not has_acls, None, has_acls)
+        return Ruling(self._allows_unlisted and not self._is_named(resource, name))
+
+    def _is_named(self, resource: Resource, name: str) -> bool:
+        """True if there is an ACL for this resource, whomever it is about."""
+        named = self._named.get(resource)
+        return named is not None and named.has(name)
 
     def decide_any(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
         """Whether this may be done to some resource of the type, by its ACLs alone: whatever exists."""
@@ -137,9 +140,11 @@ class _Book:
             yield from hosts.concerning(host)
         if name != WILDCARD and (hosts := literal.get(WILDCARD)) is not None:
             yield from hosts.concerning(host)
-        for length in self._lengths:
-            if length <= size and (hosts := prefixed.get(name[:length])) is not None:
-                yield from hosts.concerning(host)
+        lengths = self._lengths
+        for prefix in [
+            start for length in lengths if length <= size and (start := name[:length]) in prefixed
+        ]:
+            yield from prefixed[prefix].concerning(host)
 
     def all_for(self, host: str) -> Iterator[Acl]:
         for patterns in (self._literal, self._prefixed):

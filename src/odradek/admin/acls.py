@@ -194,7 +194,7 @@ def explain(
     ruling = Rules(acls, allows_unlisted).decide(principal, host, operation, resource, name)
     if ruling.acl is not None:
         return Explanation(ruling.is_allowed, _why(ruling.acl, principal, operation), view_of(ruling.acl))
-    if ruling.has_acls:
+    if acls:
         reason = f"none of the {len(acls)} ACLs of this resource allows it"
     elif ruling.is_allowed:
         reason = "this resource has no ACL, and allow.everyone.if.no.acl.found is set"
