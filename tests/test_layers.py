@@ -21,6 +21,7 @@ LAYERS = {
     "wording": -2,
     "errors": -1,
     "model": 0,
+    "acls": 1,
     "wire": 1,
     "apis": 2,
     "records": 2,
@@ -64,7 +65,7 @@ STORAGE = [
 ]
 # The rooms of services, from the lowest up.
 SERVICES = ["cluster", "upkeep", "partitions", "coordination"]
-PURE = ("raft", "controller", "replication", "coordinators")
+PURE = ("acls", "raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
 # `cli format`, which makes its directory, as Kafka's storage script does; its dump script reads the files. The other
@@ -149,6 +150,7 @@ def test_client_side_knows_no_broker() -> None:
         "wording",
         "errors",
         "model",
+        "acls",
         "wire",
         "records",
         "security",

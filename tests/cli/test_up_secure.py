@@ -39,6 +39,8 @@ def test_clients_log_in_with_the_settings_that_are_written(tmp_path, brokers):
         assert produced.returncode == 0, produced.stderr
         users = json.loads(run_command("user", "list", "--json", *with_login).stdout)
         assert [one["user"] for one in users] == ["admin", "node"]
+        acls = json.loads(run_command("acl", "list", "--json", *with_login).stdout)
+        assert acls == [], "there is an authorizer, and admin needs no ACL"
         without = run_command("topic", "list", "-b", facts["bootstrap"])
         assert without.returncode == 1
         files = [*(tmp_path / "home" / "security").iterdir(), *(tmp_path / "home").glob("*.properties")]

@@ -13,7 +13,6 @@ from odradek.config.topic_definitions import SYNONYMS
 from odradek.config.unsupported import WITHOUT_EFFECT, is_protecting
 
 PROTECTING = [
-    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ("super.users", "User:admin"),
     ("allow.everyone.if.no.acl.found", "false"),
     ("ssl.keystore.location", "/etc/kafka/broker.pem"),

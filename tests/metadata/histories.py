@@ -8,6 +8,7 @@ from odradek.metadata.delta import apply_records
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -24,6 +25,7 @@ from odradek.metadata.records import (
     QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     SupportedFeature,
@@ -50,6 +52,7 @@ class History:
             self._config,
             self._quota,
             self._credential,
+            self._acl,
             self._feature,
             self._broker,
             self._change_broker,
@@ -211,6 +214,16 @@ class History:
             return [RemoveUserScramCredentialRecord(name, mechanism)]
         keys = [rng.randbytes(4) for _ in range(3)]
         return [UserScramCredentialRecord(f"u{rng.randrange(3)}", rng.choice([1, 2]), *keys, 4096)]
+
+    def _acl(self) -> list[MetadataRecord]:
+        rng, acls = self._rng, self.image.acls
+        if acls and rng.random() < 0.4:
+            return [RemoveAccessControlEntryRecord(rng.choice(list(acls)))]
+        pattern = rng.choice([3, 4])
+        name = f"t{rng.randrange(1000)}"  # nearly never one that is there
+        return [
+            AccessControlEntryRecord(UUID(int=rng.getrandbits(128)), 2, name, pattern, "User:u", "*", 3, 2)
+        ]
 
     def _feature(self) -> list[MetadataRecord]:
         rng = self._rng

@@ -7,6 +7,7 @@ import pytest
 from odradek.errors import ProtocolError
 from odradek.metadata.records import (
     RECORD_TYPES,
+    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
@@ -18,6 +19,7 @@ from odradek.metadata.records import (
     ProducerIdsRecord,
     QuotaEntity,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     SupportedFeature,
     TopicRecord,
@@ -81,6 +83,11 @@ BYTES = [
         "01 0b 00 04 616461 02 02 73 02 6b 02 76 00002000 00",
     ),
     (RemoveUserScramCredentialRecord("ada", 1), "01 16 00 04 616461 01 00"),
+    (
+        AccessControlEntryRecord(ID, 2, "t", 4, "User:a", "*", 3, 2),
+        "01 12 00" + ID_HEX + "02 02 74 04 07 557365723a61 02 2a 03 02 00",
+    ),
+    (RemoveAccessControlEntryRecord(ID), "01 13 00" + ID_HEX + "00"),
 ]
 
 

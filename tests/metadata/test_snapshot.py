@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.acls.acl import Acl
 from odradek.errors import ProtocolError
 from odradek.metadata import snapshot
 from odradek.metadata.delta import apply_records
@@ -93,6 +94,7 @@ FULL_BROKER = Broker(
     1, 2, UUID(int=3), (ENDPOINT,), "rack", False, True, (UUID(int=4),), (FEATURE,), (UUID(int=4),), True
 )
 FULL_CONTROLLER = Controller(5, UUID(int=6), (ENDPOINT,), (FEATURE,))
+AN_ACL = Acl(2, "a.b", 4, "User:ada", "10.0.0.7", 3, 2)
 FULL_IMAGE = MetadataImage(
     "cluster",
     offset=41,
@@ -105,6 +107,8 @@ FULL_IMAGE = MetadataImage(
     configs={ConfigResource(2, "a.b"): {"k": "v"}},
     quotas={(("user", None),): {"rate": 1.5}},
     credentials={ScramUser(1, "ada"): ScramCredential(b"salt", b"stored", b"server", 4096)},
+    acls={UUID(int=8): AN_ACL},
+    acl_ids={AN_ACL: UUID(int=8)},
     features={"f": 1},
     controllers={5: FULL_CONTROLLER},
     next_producer_id=9,

@@ -128,6 +128,8 @@ def facts(image: MetadataImage) -> tuple[Any, ...]:
         image.configs,
         image.quotas,
         image.credentials,
+        image.acls,
+        image.acl_ids,
         image.features,
         image.controllers,
         image.next_producer_id,

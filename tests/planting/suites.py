@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from tests.acls.planted import PLANTED as IN_ACCESS
 from tests.cluster.planted import PLANTED as IN_CLUSTERS
 from tests.planting.planted import Planted
 from tests.quorum.planted import PLANTED as IN_THE_QUORUM
@@ -19,6 +20,7 @@ SUITES = [
     Suite("node", IN_A_NODE, ("tests/simulation",)),
     Suite("quorum", IN_THE_QUORUM, ("tests/quorum",)),
     Suite("cluster", IN_CLUSTERS, ("tests/cluster", "tests/simulation")),
+    Suite("access", IN_ACCESS, ("tests/acls", "tests/serving")),
     Suite("transactions", IN_TRANSACTIONS, ("tests/transactions", "tests/cluster", "tests/simulation")),
 ]
 BUGS = {f"{suite.name}/{bug.name}": (suite, bug) for suite in SUITES for bug in suite.planted}

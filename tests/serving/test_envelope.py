@@ -96,7 +96,7 @@ def test_the_response_inside_has_no_size() -> None:
 )
 def test_a_client_is_known_by_its_ip_address(client: str, host: str) -> None:
     caller = Caller(address=client)
-    assert unwrap(wrap(CreateTopicsRequest(), 7, caller, 5)).caller.address == host
+    assert unwrap(wrap(CreateTopicsRequest(), 7, caller, 5)).caller.host == host
 
 
 def test_only_what_clients_ask_of_a_controller_is_forwarded() -> None:

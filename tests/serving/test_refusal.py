@@ -241,6 +241,16 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         lambda r: [(name,) for name in r.group_ids],
         lambda r: pairs(r.groups, "group_id"),
     ),
+    "create_acls": (
+        range(1, 4),
+        lambda r: [() for _ in r.creations],
+        lambda r: [() for _ in r.results],
+    ),
+    "delete_acls": (
+        range(1, 4),
+        lambda r: [() for _ in r.filters],
+        lambda r: [() for _ in r.filter_results],
+    ),
     "describe_topic_partitions": (
         range(1),
         lambda r: pairs(r.topics, "name"),

@@ -8,9 +8,12 @@ Left out: `timeout_ms`: the answer comes with the commit, or says that there was
 """
 
 from odradek.apis.row import May, Need, Operation, Resource
+from odradek.errors import ErrorCode
 from odradek.serving.cluster import Cluster
 from odradek.serving.request import Request
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+UNKNOWN = -1
 
 
 def access(message: CreateTopicsRequest, version: int, may: May) -> tuple[Need, ...]:
@@ -18,6 +21,15 @@ def access(message: CreateTopicsRequest, version: int, may: May) -> tuple[Need, 
     if may(Operation.CREATE, Resource.CLUSTER, ""):
         return ()
     return (Need(Operation.CREATE, Resource.TOPIC),)
+
+
+def hide(message: CreateTopicsRequest, response: CreateTopicsResponse, may: May) -> None:
+    """Whoever may not see the settings of a topic does not see those that it was created with."""
+    for topic in response.topics:
+        if not topic.error_code and not may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = UNKNOWN
+            topic.configs = []
 
 
 async def handle(cluster: Cluster, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:

@@ -1,12 +1,15 @@
 """DescribeCluster (60): the brokers, or on a controller's listener the controllers, and which of them to ask.
 
-A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener does not know their addresses.
+A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener does not know their addresses. A
+controller tells only those who may alter the cluster (`describe_controllers`).
 """
 
+from odradek.apis.row import May, Need
 from odradek.errors import ErrorCode
-from odradek.serving.authorized import CLUSTER_OPERATIONS
+from odradek.serving.authorized import cluster_operations
 from odradek.serving.cluster import NO_NODE, Cluster
 from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -18,14 +21,22 @@ KINDS = {BROKERS: "brokers", CONTROLLERS: "controllers"}
 NOT_ASKED = -(2**31)
 
 
-def handle(cluster: Cluster, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def access(message: DescribeClusterRequest, version: int, may: May) -> tuple[Need, ...]:
+    """Brokers tell everybody who is connected."""
+    return ()
+
+
+def handle(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    cluster = services.cluster
     cluster.check_metadata()
     served = CONTROLLERS if cluster.is_for_controller(request) else BROKERS
     if message.endpoint_type != served:
         return _refuse(message.endpoint_type, served)
     wants_operations = message.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(services.authorizer, request)
+        if wants_operations
+        else NOT_ASKED,
         cluster_id=cluster.image.cluster_id,
         endpoint_type=served,
         controller_id=cluster.next_controller_id() if served == BROKERS else _leader(cluster),

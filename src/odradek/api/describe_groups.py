@@ -3,21 +3,30 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.serving.authorized import GROUP_OPERATIONS
-from odradek.serving.coordination import Coordination
+from odradek.apis.row import Resource
+from odradek.serving.authorized import operations
+from odradek.serving.coordination import Amend
 from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 
-def handle(coordination: Coordination, request: Request, message: DescribeGroupsRequest) -> Steps[None]:
+def handle(services: Services, request: Request, message: DescribeGroupsRequest) -> Steps[None]:
     if message.include_authorized_operations:
-        return coordination.groups.handle_many(request, message, _add_operations)
-    return coordination.groups.handle_many(request, message)
+        return services.coordination.groups.handle_many(
+            request, message, _adding_operations(services, request)
+        )
+    return services.coordination.groups.handle_many(request, message)
 
 
-def _add_operations(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:
-    for group in answer.groups:
-        if not group.error_code:
-            group.authorized_operations = GROUP_OPERATIONS
-    return answer
+def _adding_operations(services: Services, request: Request) -> Amend:
+    def amend(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:
+        for group in answer.groups:
+            if not group.error_code:
+                group.authorized_operations = operations(
+                    services.authorizer, request, Resource.GROUP, group.group_id
+                )
+        return answer
+
+    return amend

@@ -14,7 +14,8 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
-from odradek.serving.authorized import TOPIC_OPERATIONS
+from odradek.serving.authorized import operations
+from odradek.serving.authorizer import may_of
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -34,22 +35,20 @@ def access(message: DescribeTopicPartitionsRequest, version: int, may: May) -> t
     return (Need(Operation.DESCRIBE, Resource.TOPIC),) if message.topics else ()
 
 
-def hide(message: DescribeTopicPartitionsRequest, response: Answer, may: May) -> None:
-    response.topics = [
-        topic
-        for topic in response.topics
-        if topic.error_code or may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "")
-    ]
-
-
 def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Steps[Answer]:
     cursor = message.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
-        return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
+        code = ErrorCode.INVALID_REQUEST
+        return Answer(
+            topics=[
+                _refused(topic.name, code, _operations(services, request, topic.name))
+                for topic in message.topics
+            ]
+        )
     topics = services.cluster.image.topics
     online = online_brokers(services.cluster.image, request.caller.listener)
-    names = [topic.name for topic in message.topics] or list(topics)
+    names = [topic.name for topic in message.topics] or _visible(services, request)
     most = services.node.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
     answer = Answer()
@@ -57,19 +56,33 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
         yield
         topic = topics.get(name)
         if topic is None:
-            answer.topics.append(_unknown(name))
+            answer.topics.append(_unknown(name, _operations(services, request, name)))
             continue
         if room <= 0:
             answer.next_cursor = CursorInResponse(name, 0)
             break
         start = first_partition if name == first_topic else 0
         described = _describe(topic, start, room, online)
+        described.topic_authorized_operations = _operations(services, request, name)
         room -= len(described.partitions)
         answer.topics.append(described)
         if start + len(described.partitions) < len(topic.partitions):
             answer.next_cursor = CursorInResponse(name, start + len(described.partitions))
             break
     return answer
+
+
+def _visible(services: Services, request: Request) -> Iterable[str]:
+    """The topics that the caller may see. (A cursor must not name any other.)"""
+    topics = services.cluster.image.topics
+    if services.authorizer.allows_all:
+        return topics
+    may = may_of(services.authorizer, request)
+    return (name for name in topics if may(Operation.DESCRIBE, Resource.TOPIC, name))
+
+
+def _operations(services: Services, request: Request, name: str) -> int:
+    return operations(services.authorizer, request, Resource.TOPIC, name)
 
 
 def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
@@ -82,18 +95,18 @@ def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
     return (name for name, _ in groupby(merge(*runs)))
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, bits: int) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return _refused(name, code)
+    return _refused(name, code, bits)
 
 
-def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _refused(name: str | None, code: ErrorCode, bits: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        code, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
+        code, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=bits
     )
 
 
@@ -104,7 +117,6 @@ def _describe(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=list(_partitions(topic, start, room, online)),
     )
 

@@ -3,6 +3,7 @@
 The coordinators of the ids (`coordinators.transactions`) respond, once what they describe is committed.
 """
 
+from odradek.apis.row import May, Operation, Resource
 from odradek.serving.coordination import Coordination
 from odradek.serving.request import Request
 from odradek.wire.codec import Steps
@@ -10,6 +11,13 @@ from odradek.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+
+
+def hide(message: DescribeTransactionsRequest, response: DescribeTransactionsResponse, may: May) -> None:
+    for state in response.transaction_states:
+        state.topics = [
+            topic for topic in state.topics if may(Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+        ]
 
 
 def handle(

@@ -18,7 +18,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
 from odradek.services.coordination.creation import create_missing_topics
-from odradek.serving.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from odradek.serving.authorized import cluster_operations, operations
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -94,10 +94,11 @@ def describe(
         controller_id=services.cluster.next_controller_id(),
     )
     if message.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = cluster_operations(services.authorizer, request)
     for topic in _described(image, request, message, refused):
         if message.include_topic_authorized_operations:
-            topic = replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
+            bits = operations(services.authorizer, request, Resource.TOPIC, topic.name or "")
+            topic = replace(topic, topic_authorized_operations=bits)
         answer.topics.append(topic)
         yield
     return answer

@@ -13,6 +13,7 @@
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.model import OFFSETS_TOPIC, TopicPartition
@@ -43,6 +44,13 @@ NOT_READY = frozenset(
 MOST_TOGETHER = 100  # markers of a partition that are written as one
 
 Place = int  # of a marker among the results of its request
+
+
+def access(message: WriteTxnMarkersRequest, version: int, may: May) -> tuple[Need, ...]:
+    """An administrator may alter the cluster; a broker may act in it."""
+    if may(Operation.ALTER, Resource.CLUSTER, ""):
+        return ()
+    return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
 
 
 def handle(services: Services, request: Request, message: WriteTxnMarkersRequest) -> Steps[None]:

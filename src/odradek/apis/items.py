@@ -44,7 +44,8 @@ def refuse(request: Message, version: int, error: KafkaError) -> Steps[Message]:
     for name in api.copied:
         setattr(response, name, getattr(request, name))
     for name, value in api.values.items():
-        setattr(response, name, value)
+        if value is not None or field_of(refused_type, name).wire.is_nullable_in(version):
+            setattr(response, name, value)
     _set_error(response, error)
     for items in api.items:
         if version <= items.refused_until:

@@ -1,9 +1,11 @@
 """The columns of the table of APIs: all that is known about an API besides what its handler does."""
 
 from collections.abc import Callable, Mapping
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
+from odradek.acls.codes import Operation as Operation
+from odradek.acls.codes import Resource as Resource
 from odradek.wire.codec import FOREVER
 
 NEVER = -1
@@ -29,30 +31,6 @@ class Answers(Enum):
     IN_STEPS = "in steps"  # a generator, which yields every few items: large requests take several turns
 
 
-class Operation(IntEnum):
-    """What an ACL allows or denies, with Kafka's codes."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class Resource(IntEnum):
-    """What an ACL is about, with Kafka's codes."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
 class Need(NamedTuple):
     """Access that a caller needs."""
 
@@ -63,8 +41,9 @@ class Need(NamedTuple):
     field: str = ""
 
 
-ANY_NAME = "*"  # may it be done to any resource of the kind?
-May = Callable[[Operation, Resource, str], bool]  # whether a caller may do this to the resource of that name
+ANY_NAME = None  # may it be done to any resource of the kind?
+# Whether a caller may do this to the resource of that name. The cluster has no name: it is empty.
+May = Callable[[Operation, Resource, str | None], bool]
 
 
 class Access(NamedTuple):

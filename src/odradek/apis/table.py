@@ -206,14 +206,14 @@ _ROWS = (
     _api(
         "Metadata", BROKERS, IN_STEPS, NAMED_OR_LISTED._replace(says_more=True), _topics("name", "topic_id")
     ),
-    _api("DescribeTopicPartitions", BROKERS, IN_STEPS, NAMED_OR_LISTED, _topics()),
-    _api("DescribeCluster", BOTH, AT_ONCE, ANYBODY),
+    _api("DescribeTopicPartitions", BROKERS, IN_STEPS, EITHER_OR, _topics()),
+    _api("DescribeCluster", BOTH, AT_ONCE, EITHER_OR, controller_module="describe_controllers"),
     _api("DescribeLogDirs", BROKERS, IN_STEPS, DESCRIBE_CLUSTER),
     _api("ApiVersions", BOTH, AT_ONCE, ANYBODY, before_authentication=True),
     _api("SaslHandshake", BOTH, WAITS, ANYBODY, before_authentication=True),
     _api("SaslAuthenticate", BOTH, WAITS, ANYBODY, before_authentication=True),
     # --- topics and settings ---
-    _controlled("CreateTopics", EITHER_OR, _topics()),
+    _controlled("CreateTopics", NAMED_OR_LISTED, _topics()),
     _controlled(
         "DeleteTopics",
         _on_items(Operation.DELETE, TOPIC),
@@ -247,6 +247,10 @@ _ROWS = (
         DESCRIBE_CLUSTER,
         Items("results", "users", {"user": "name"}, refused_until=NEVER),
     ),
+    # --- who may do what ---
+    _controlled("CreateAcls", ALTER_CLUSTER, Items("results", "creations", {})),
+    _controlled("DeleteAcls", ALTER_CLUSTER, Items("filter_results", "filters", {})),
+    _api("DescribeAcls", BOTH, IN_STEPS, DESCRIBE_CLUSTER),
     # --- replicas and brokers ---
     _controlled(
         "ElectLeaders",
@@ -304,7 +308,7 @@ _ROWS = (
         Items("coordinators", "coordinator_keys", {"key": ""}, values={"node_id": NO_NODE, "port": NO_NODE}),
         values={"node_id": NO_NODE, "port": NO_NODE},
     ),
-    _api("JoinGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True),
+    _api("JoinGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True, values={"protocol_name": None}),
     _api("SyncGroup", BROKERS, AT_ONCE, READ_GROUP, waits_by_design=True),
     _api("Heartbeat", BROKERS, AT_ONCE, READ_GROUP),
     _api(
@@ -326,7 +330,7 @@ _ROWS = (
         "ConsumerGroupDescribe",
         BROKERS,
         IN_STEPS,
-        _on_items(Operation.DESCRIBE, GROUP),
+        _on_items(Operation.DESCRIBE, GROUP)._replace(hides="hide"),
         *_groups("groups", "group_ids"),
     ),
     _api(
@@ -426,14 +430,14 @@ _ROWS = (
         "WriteTxnMarkers",
         BROKERS,
         IN_STEPS,
-        CLUSTER_ACTION,
+        EITHER_OR,
         Items("markers", "markers", _same("producer_id"), _topics(inner=_indexes())),
     ),
     _api(
         "DescribeTransactions",
         BROKERS,
         IN_STEPS,
-        _on_items(Operation.DESCRIBE, TRANSACTION),
+        _on_items(Operation.DESCRIBE, TRANSACTION)._replace(hides="hide"),
         Items("transaction_states", "transactional_ids", {"transactional_id": ""}, None, TRANSACTION),
     ),
     _api(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import NodeCoordinators
 from odradek.broker.settings import bounds, check_supported
+from odradek.config.authorizer import access_control
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
@@ -73,6 +74,7 @@ from odradek.wording import duration
 if TYPE_CHECKING:
     from odradek.services.cluster.authentication import Authentication
     from odradek.services.upkeep.monitoring import Monitoring
+    from odradek.serving.standard_authorizer import StandardAuthorizer
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ class Node:
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
         `on_long_work` is called whenever a large request yields to the event loop.
-        `authorizer` says who may do what: by default, everybody may do everything.
+        `authorizer` says who may do what: by default, the one that the settings name, or everybody may do everything.
         `random_bytes` cannot be predicted, and are for logins; by default, `rng` makes them."""
         self._repeats = log_lines.enter(config.node_id, host)
         self.metrics = Metrics()
@@ -124,7 +126,8 @@ class Node:
         )
         self._rng = rng
         self._files = files
-        self._authorizer = authorizer or AllowAll()
+        self._acls = self._new_authorizer()
+        self._authorizer: Authorizer = authorizer or self._acls or AllowAll()
         self._coordinators = NodeCoordinators(lambda: self.services)
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
@@ -155,6 +158,15 @@ class Node:
         from odradek.services.cluster.authentication import Authentication
 
         return Authentication(self.config, self._host, lambda: self.metadata.image, self._random_bytes)
+
+    def _new_authorizer(self) -> "StandardAuthorizer | None":
+        """None if everybody may do everything: its code is imported only where it is needed."""
+        access = access_control(self.config)
+        if access is None:
+            return None
+        from odradek.serving.standard_authorizer import StandardAuthorizer
+
+        return StandardAuthorizer(access.super_users, access.allows_unlisted)
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
         self._is_loaded = False  # the logs are open
@@ -323,6 +335,8 @@ class Node:
         """Open the logs that the metadata names. The image must have everything committed: a log that it does not name
         counts as that of a deleted topic."""
         image, config, began = self.metadata.image, self.config, self._host.monotonic()
+        if self._acls is not None:
+            self._acls.load(image.acls.values())
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._store.load(
             self._host.now_ms(),
@@ -362,6 +376,7 @@ class Node:
     def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
         """Called for every change of the metadata, in this order: logs first, then the parts that use them."""
         return (
+            self._change_acls,
             self._apply,
             self._tell_coordinators,
             self._maybe_reconfigure,
@@ -369,6 +384,11 @@ class Node:
             self._tell_duties,
             self._count,
         )
+
+    def _change_acls(self, delta: MetadataDelta) -> None:
+        """First of all, so that nothing that follows from a change is seen by those whom it excludes."""
+        if self._acls is not None:
+            self._acls.apply(delta)
 
     def _apply(self, delta: MetadataDelta) -> None:
         if self._is_loaded:

@@ -1,5 +1,6 @@
 """What a node takes from its settings first: whether it can run with them, and the bounds of its server."""
 
+from odradek.config.authorizer import access_control
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
@@ -23,6 +24,7 @@ def check_listeners(config: BrokerConfig) -> None:
 def check_supported(config: BrokerConfig) -> None:
     """Refuse settings that are not supported."""
     check_listeners(config)
+    access_control(config)
     if len(config.log_dirs) > 1:
         names = ",".join(str(directory) for directory in config.log_dirs)
         raise ConfigError("log.dirs", names, "more than one directory is not supported")

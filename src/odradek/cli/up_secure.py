@@ -4,7 +4,8 @@
     DIR/security/passwords.json                  of the users `admin` and `node`
     DIR/client.properties                        settings for clients, which `--command-config` takes
 
-Clients and brokers connect with TLS and log in with SCRAM; controllers show their certificates. All files can be read
+Clients and brokers connect with TLS and log in with SCRAM; controllers show their certificates. `admin` and the nodes
+may do everything, everybody else what an ACL allows. All files can be read
 by their owner only, and are made once: the first start writes the users into the metadata of the new cluster.
 """
 
@@ -17,6 +18,7 @@ from random import SystemRandom
 from odradek.cli.certificates import AUTHORITY, issue, new_authority, write_secret
 from odradek.cli.up_home import CONTROLLER_LISTENER
 from odradek.cli.up_home import SECURE_LISTENER as LISTENER
+from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.config.sources import format_properties
 from odradek.controller.requests.alter_user_scram_credentials import decoys_record
 from odradek.metadata.records import MetadataRecord, UserScramCredentialRecord
@@ -30,7 +32,7 @@ ADMIN, NODE = "admin", "node"
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 
 GREETING = """\
-Odradek {version} is up, with TLS and passwords.
+Odradek {version} is up, with TLS, passwords and ACLs.
 
   listening on {bootstrap}
   data in {data_dir}
@@ -41,6 +43,7 @@ From a terminal:
   echo hello | odradek produce --command-config {client_file} greetings
   odradek consume --command-config {client_file} --from-beginning greetings
   odradek user add ada --command-config {client_file}
+  odradek acl add --allow-principal User:ada --topic greetings --consumer --group '*' --command-config {client_file}
 
 Stop with Ctrl-C.
 """
@@ -56,6 +59,7 @@ class Security:
     def __init__(self, home: Path, node_ids: list[int]) -> None:
         """Makes what is missing."""
         self._home, self._directory = home, home / DIRECTORY
+        self._node_ids = node_ids
         self._directory.mkdir(mode=0o700, exist_ok=True)
         if not (self._directory / AUTHORITY).exists():
             new_authority(self._directory)
@@ -82,6 +86,8 @@ class Security:
         return {
             "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,{CONTROLLER_LISTENER}:SSL",
             "inter.broker.listener.name": LISTENER,
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": ";".join([f"User:{ADMIN}", f"User:{NODE}", *map(_principal, self._node_ids)]),
             f"listener.name.{CONTROLLER_LISTENER.lower()}.ssl.client.auth": "required",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._certificate(node_id)),
@@ -109,6 +115,11 @@ class Security:
 
     def _login(self, user: str) -> str:
         return f'{SCRAM} required username="{user}" password="{self._passwords[user]}";'
+
+
+def _principal(node_id: int) -> str:
+    """Of the certificate that a node shows to controllers."""
+    return f"User:CN=node-{node_id}"
 
 
 def _user_record(name: str, password: str) -> UserScramCredentialRecord:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
 from odradek.config.security_definitions import SECURITY_DEFINITIONS
@@ -33,8 +34,9 @@ _PROTECTING: Mapping[str, str] = {
 }
 _TLS = re.compile(r"ssl\..*")
 _SASL = re.compile(r"sasl\..*|connections\.max\.reauth\.ms|org\.apache\.kafka\.sasl\..*")
-_ACCESS = frozenset({"authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"})
-_SUPPORTED = frozenset(row[0] for row in SECURITY_DEFINITIONS) - _ACCESS
+_AUTHORIZER = "authorizer.class.name"
+_ACCESS = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+_SUPPORTED = frozenset(row[0] for row in SECURITY_DEFINITIONS)
 
 
 def _named(prefix: str, *names: str) -> list[str]:
@@ -48,7 +50,6 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
         *_named("socket.connection.setup.timeout", "ms", "max.ms"),
-        *("early.start.listeners",),
         *_named("log.flush", "offset.checkpoint.interval.ms", "start.offset.checkpoint.interval.ms"),
         *("log.initial.task.delay.ms", "log.dir.failure.timeout.ms", "log.preallocate"),
         *_named("log.cleaner", "threads", "io.buffer.size", "io.buffer.load.factor"),
@@ -102,8 +103,16 @@ def refuse_protection(settings: Mapping[str, Setting]) -> None:
     if wanted:
         raise RefusedSetting(
             next(iter(wanted)),
-            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no access control, policies "
-            "or Java classes. Remove the setting to start without them.",
+            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no policies or Java "
+            "classes. Remove the setting to start without them.",
+        )
+    authorizer = settings.get(_AUTHORIZER)
+    unused = {} if authorizer and authorizer.text else _asking(settings, _ACCESS.__contains__)
+    if unused:
+        raise RefusedSetting(
+            next(iter(unused)),
+            f"{_listed(unused)} would be ignored, and every client let in: there is no authorizer. Set "
+            f"{_AUTHORIZER}={STANDARD_AUTHORIZER}, or remove the setting.",
         )
 
 

@@ -1,21 +1,25 @@
 """Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
 It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, settings
-with their old and new values, and users who get or lose a credential. Secrets are not shown. Broker registrations and
-blocks of producer ids are left out: no client asked for them.
+with their old and new values, ACLs, and users who get or lose a credential. Secrets are not shown. Broker registrations
+and blocks of producer ids are left out: no client asked for them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from odradek.acls.acl import Acl
 from odradek.config.broker import definition_of
+from odradek.metadata.delta import acl_of
 from odradek.metadata.image import DECOYS, ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
+    AccessControlEntryRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -53,7 +57,7 @@ class _NewTopic:
         return Change(text, {"topic": self.name, "partitions": len(self.partitions)})
 
 
-def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterator[Change]:
+def changes(before: MetadataImage, records: Sequence[MetadataRecord]) -> Iterator[Change]:
     created: dict[UUID, _NewTopic] = {}
     grown: dict[UUID, int] = {}
     settings: list[ConfigRecord] = []
@@ -99,6 +103,7 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
     )
     yield from (_removed(before, topic_id) for topic_id in removed)
     yield from (_login(record) for record in users if record.name != DECOYS.name)
+    yield from _acls(before, records)
 
 
 def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
@@ -174,6 +179,18 @@ def _login(record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) 
     verb = "set" if isinstance(record, UserScramCredentialRecord) else "removed"
     text = f"{verb} the {BY_CODE[record.mechanism].name} credential of user {shown(record.name)}"
     return Change(text, {"user": record.name})
+
+
+def _acls(before: MetadataImage, records: Sequence[MetadataRecord]) -> Iterator[Change]:
+    for record in records:
+        if isinstance(record, AccessControlEntryRecord):
+            yield _acl("created", acl_of(record))
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            yield _acl("removed", before.acls[record.id])
+
+
+def _acl(verb: str, acl: Acl) -> Change:
+    return Change(f"{verb} ACL {one_line(str(acl), MAX_VALUE)}", {"user": acl.principal})
 
 
 def _name(kind: str, name: str) -> str:

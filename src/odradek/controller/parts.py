@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.apis.items import cut
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import Message, Steps
 
 T = TypeVar("T")
@@ -19,9 +20,17 @@ RESOURCES_AT_ONCE = 50  # altered in one turn of the event loop
 PARTITIONS_AT_ONCE = 500  # likewise
 
 
+MAX_RECORDS_PER_REQUEST = 10_000  # that a request about ACLs may write, as in Kafka
+
+
 class Part(NamedTuple):
     request: Message
     partition_count: int | None = None  # of the whole request, if that is what the limit is on
+    prepared: Any = None  # what `cut` found out about the whole request, in several turns of the event loop
+
+
+def too_large() -> KafkaError:
+    return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 def cut_by(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+from odradek.acls.acl import Acl
 from odradek.metadata import records as r
 from odradek.metadata.image import (
     NO_TIMESTAMP,
@@ -62,6 +63,7 @@ class MetadataDelta(NamedTuple):
     changed_features: frozenset[str]
     # The ids of all topics that were removed, also of those that were created in between.
     removed_topic_ids: frozenset[UUID] = frozenset()
+    changed_acls: frozenset[UUID] = frozenset()  # created or removed
 
 
 def apply_records(
@@ -94,6 +96,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
         changed_quotas=_changed_keys(before.quotas, after.quotas),
         changed_features=_changed_keys(before.features, after.features),
         removed_topic_ids=frozenset(topic.id for topic in deleted),
+        changed_acls=_changed_keys(before.acls, after.acls),
     )
 
 
@@ -163,6 +166,8 @@ class ImageBuilder:
         self._configs = _Draft(image.configs)
         self._quotas = _Draft(image.quotas)
         self._credentials = _Draft(image.credentials)
+        self._acls = _Draft(image.acls)
+        self._acl_ids = _Draft(image.acl_ids)
         self._features = _Draft(image.features)
         self._controllers = _Draft(image.controllers)
         self._partitions: dict[UUID, _Draft[int, Partition]] = {}  # of topics that change here
@@ -185,6 +190,8 @@ class ImageBuilder:
             configs=self._configs.finish(),
             quotas=self._quotas.finish(),
             credentials=self._credentials.finish(),
+            acls=self._acls.finish(),
+            acl_ids=self._acl_ids.finish(),
             features=self._features.finish(),
             controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
@@ -226,6 +233,7 @@ class ImageBuilder:
             changed_quotas=frozenset(self._quotas.changed_keys()),
             changed_features=frozenset(self._features.changed_keys()),
             removed_topic_ids=frozenset(key for key in touched if key not in after.topics_by_id),
+            changed_acls=frozenset(self._acls.changed_keys()),
         )
 
     # Topics and partitions
@@ -377,6 +385,18 @@ class ImageBuilder:
         else:
             self._features.put(record.name, record.feature_level)
 
+    def _replay_acl(self, record: r.AccessControlEntryRecord) -> None:
+        acl = acl_of(record)
+        self._acls.put(record.id, acl)
+        self._acl_ids.put(acl, record.id)
+
+    def _replay_remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
+        acl = self._acls.get(record.id)
+        if acl is None:
+            raise MetadataCorrupt(f"there is no ACL {record.id}")
+        self._acls.remove(record.id)
+        self._acl_ids.remove(acl)
+
     def _replay_producer_ids(self, record: r.ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._next_producer_id:
             raise MetadataCorrupt(f"producer ids from {record.next_producer_id} on were already allocated")
@@ -384,6 +404,18 @@ class ImageBuilder:
 
     def _replay_nothing(self, record: r.MetadataRecord) -> None:
         """A record that does not change the image."""
+
+
+def acl_of(record: r.AccessControlEntryRecord) -> Acl:
+    return Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
 
 
 CHANGEABLE_LISTS = (
@@ -414,6 +446,8 @@ _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.ProducerIdsRecord: ImageBuilder._replay_producer_ids,
     r.BrokerRegistrationChangeRecord: ImageBuilder._replay_broker_change,
     r.RegisterControllerRecord: ImageBuilder._replay_register_controller,
+    r.AccessControlEntryRecord: ImageBuilder._replay_acl,
+    r.RemoveAccessControlEntryRecord: ImageBuilder._replay_remove_acl,
     r.NoOpRecord: ImageBuilder._replay_nothing,
     r.BeginTransactionRecord: ImageBuilder._replay_nothing,
     r.EndTransactionRecord: ImageBuilder._replay_nothing,

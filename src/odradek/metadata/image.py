@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from odradek.acls.acl import Acl
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
 from odradek.security.credentials import SHA_512, ScramCredential
 
@@ -158,6 +159,8 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     quotas: Mapping[QuotaKey, Mapping[str, float]] = field(default_factory=dict)
     credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict, repr=False)
+    acls: Mapping[UUID, Acl] = field(default_factory=dict)
+    acl_ids: Mapping[Acl, UUID] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     controllers: Mapping[int, Controller] = field(default_factory=dict)
     next_producer_id: int = 0

@@ -6,8 +6,8 @@
     the record      as the codec writes this version of it
 
 VERSION is the newest version of each type that we know; all versions up to it are read. Older ones are written where
-they say the same (`written_version`), because the cluster's metadata.version may not allow the newest. Access control
-lists and delegation tokens are not supported yet: a log that contains them is refused.
+they say the same (`written_version`), because the cluster's metadata.version may not allow the newest. Delegation
+tokens are not supported yet: a log that contains them is refused.
 """
 
 from dataclasses import field
@@ -258,6 +258,29 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 
 
 @wire_struct
+class AccessControlEntryRecord(MetadataRecord):
+    """An ACL. It is known by its id."""
+
+    API_KEY: ClassVar[int] = 18
+
+    id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+    resource_type: Annotated[int, Wire("int8")] = 0
+    resource_name: Annotated[str, Wire("string")] = ""
+    pattern_type: Annotated[int, Wire("int8")] = 0
+    principal: Annotated[str, Wire("string")] = ""
+    host: Annotated[str, Wire("string")] = ""
+    operation: Annotated[int, Wire("int8")] = 0
+    permission_type: Annotated[int, Wire("int8")] = 0
+
+
+@wire_struct
+class RemoveAccessControlEntryRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 19
+
+    id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+
+
+@wire_struct
 class NoOpRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 20
 
@@ -311,6 +334,8 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
         ClientQuotaRecord,
         ProducerIdsRecord,
         BrokerRegistrationChangeRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
         NoOpRecord,
         RemoveUserScramCredentialRecord,
         BeginTransactionRecord,

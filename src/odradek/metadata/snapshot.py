@@ -160,6 +160,11 @@ def _write_credentials(image: MetadataImage) -> Iterator[r.UserScramCredentialRe
         )
 
 
+def _write_acls(image: MetadataImage) -> Iterator[r.AccessControlEntryRecord]:
+    for acl_id, acl in image.acls.items():
+        yield r.AccessControlEntryRecord(acl_id, *acl)
+
+
 def _write_producer_ids(image: MetadataImage) -> Iterator[r.ProducerIdsRecord]:
     """An image does not have the owner of the last block."""
     if image.next_producer_id > 0:
@@ -175,6 +180,7 @@ WRITERS: dict[str, Callable[[MetadataImage], Iterator[r.MetadataRecord]]] = {
     "configs": _write_configs,
     "quotas": _write_quotas,
     "credentials": _write_credentials,
+    "acls": _write_acls,
     "next_producer_id": _write_producer_ids,
 }
 
@@ -186,6 +192,7 @@ DERIVED: Mapping[str, str] = {
     "timestamp_ms": "the header",
     "topics_by_id": "topics",
     "metric_names": "topics",
+    "acl_ids": "acls",
 }
 
 

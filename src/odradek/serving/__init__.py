@@ -33,12 +33,12 @@ Not obvious:
   module. `access` chooses between kinds of access: Fetch and OffsetForLeaderEpoch (a replica or a consumer),
   CreateTopics (in the cluster, or each topic), FindCoordinator, InitProducerId, AddPartitionsToTxn, OffsetFetch,
   Metadata and DescribeTopicPartitions (named topics, or all). `hide` takes out of a response what the caller may
-  not see: Metadata, DescribeTopicPartitions, OffsetFetch, ListGroups, ListTransactions. Produce and Fetch have
-  codecs of their own and ask for each topic, at each read.
-- Nobody is asked while everybody may do everything. The only authorizer there is says yes
-  (`serving.authorizer.AllowAll`), and the road looks once for each request whether that is so. Answers of another
-  one are remembered with the connection until its generation changes; a node's own requests are never denied. A
-  forwarded request is authorized where it arrives, and again at the controller, as its client.
+  not see: Metadata, OffsetFetch, ListGroups, ListTransactions, CreateTopics, DescribeTransactions,
+  ConsumerGroupDescribe. Produce and Fetch have codecs of their own and ask for each topic, at each read.
+- Nobody is asked while everybody may do everything. Without an authorizer (`serving.authorizer.AllowAll`) the road
+  looks once for each request whether that is so. Answers of `serving.standard_authorizer` are
+  remembered with the connection until its generation changes; a node's own requests are never denied. A forwarded
+  request is authorized where it arrives, and again at the controller, as its client.
 - No request blocks the event loop (`serving.turns`): work on many items is a generator that yields every few of
   them, runs for 10 ms per turn of the event loop, and continues in a later turn. Messages are read and written that
   way too, the frames of one read are handled for 10 ms, and requests on which a coordinator or the controller

@@ -1,5 +1,24 @@
-"""Which operations a client may do, as a set of bits: all that a resource has, until there are ACLs."""
+"""Which operations a client may do to a resource, as a set of bits: computed only where a client asks for it."""
 
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+from odradek.acls.codes import OPERATIONS, Operation, Resource
+from odradek.serving.authorizer import Authorizer, may_of
+from odradek.serving.request import Request
+
+THE_CLUSTER = ""
+ALL = {resource: sum(1 << operation for operation in each) for resource, each in OPERATIONS.items()}
+
+
+def operations(authorizer: Authorizer, request: Request, resource: Resource, name: str) -> int:
+    if authorizer.allows_all:
+        return ALL[resource]
+    may = may_of(authorizer, request)
+    return sum(1 << each for each in OPERATIONS[resource] if may(each, resource, name))
+
+
+def cluster_operations(authorizer: Authorizer, request: Request) -> int:
+    """None, if the client may not describe the cluster."""
+    if authorizer.allows_all:
+        return ALL[Resource.CLUSTER]
+    if not may_of(authorizer, request)(Operation.DESCRIBE, Resource.CLUSTER, THE_CLUSTER):
+        return 0
+    return operations(authorizer, request, Resource.CLUSTER, THE_CLUSTER)

@@ -1,7 +1,8 @@
 """Who may do what: the seam for ACLs.
 
-An authorizer says whether a caller may do an operation to a resource. The one that there is says yes, and then nobody
-asks it: `allows_all` is looked at once for each request.
+An authorizer says whether a caller may do an operation to a resource. Without one (`authorizer.class.name`) everybody
+may do everything, and then nobody is asked: `allows_all` is looked at once for each request. With ACLs it is
+`serving.standard_authorizer`.
 
 What it said about a caller is remembered with the connection, until the generation of its answers changes. A node may
 do everything: its own requests are never denied.
@@ -10,7 +11,7 @@ do everything: its own requests are never denied.
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.apis.row import May, Operation, Resource
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller
 
 if TYPE_CHECKING:
@@ -34,17 +35,18 @@ class Authorizer(Protocol):
     def generation(self) -> int:
         """Changes whenever an answer may have changed."""
 
-    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether the caller may do this to the resource of that name. The cluster has no name."""
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str | None) -> bool:
+        """Whether the caller may do this to the resource of that name, or to some resource of the type (None). The
+        cluster has no name: it is empty. Raises KafkaError if it does not know yet."""
 
 
 class AllowAll:
-    """Everybody may do everything, until there are ACLs."""
+    """Everybody may do everything: there are no ACLs."""
 
     allows_all = True
     generation = 0
 
-    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str | None) -> bool:
         return True
 
 
@@ -55,11 +57,11 @@ class Remembered:
 
     def __init__(self, authorizer: Authorizer, caller: Caller) -> None:
         self._authorizer = authorizer
-        self._answers: dict[tuple[Operation, Resource, str], bool] = {}
+        self._answers: dict[tuple[Operation, Resource, str | None], bool] = {}
         self.caller = caller
         self.generation = authorizer.generation
 
-    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+    def may(self, operation: Operation, resource: Resource, name: str | None) -> bool:
         key = operation, resource, name
         answer = self._answers.get(key)
         if answer is None:
@@ -67,6 +69,12 @@ class Remembered:
                 self._answers.clear()
             answer = self._answers[key] = self._authorizer.may(self.caller, operation, resource, name)
         return answer
+
+
+def check_has_acls(authorizer: Authorizer) -> None:
+    """ACLs that nobody looks at would be a promise: they can neither be made nor seen."""
+    if authorizer.allows_all:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
 def may_of(authorizer: Authorizer, request: "Request") -> May:
@@ -82,5 +90,5 @@ def may_of(authorizer: Authorizer, request: "Request") -> May:
     return known.may
 
 
-def _everything(operation: Operation, resource: Resource, name: str) -> bool:
+def _everything(operation: Operation, resource: Resource, name: str | None) -> bool:
     return True

@@ -34,6 +34,7 @@ PRINCIPAL_VERSION = 0
 VERSION_SIZE = 2
 CORRELATION_ID_SIZE = 4
 MAX_ELEMENTS = 200_000  # of all arrays of the request inside
+IPV6 = 6
 NO_ADDRESS = bytes(4)  # 0.0.0.0: of a client on a network that has none
 
 
@@ -121,9 +122,13 @@ def _read_principal(data: bytes | None) -> Principal:
 def _read_address(data: bytes) -> str:
     """Empty where a broker asks for itself."""
     try:
-        return "" if data == NO_ADDRESS else str(ip_address(bytes(data)))
+        address = ip_address(bytes(data))
     except ValueError:
         raise _invalid(f"The client's address in the envelope has {len(data)} bytes, not 4 or 16.") from None
+    if data == NO_ADDRESS:
+        return ""
+    # Without a port the last part of an IPv6 address would be taken for one.
+    return f"{address}:0" if address.version == IPV6 else str(address)
 
 
 def _invalid(message: str) -> KafkaError:

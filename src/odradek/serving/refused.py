@@ -142,8 +142,8 @@ def _name_of_inner(answer: Any, items: Items, item: Any, inner: Items) -> str:
 
 
 def _name_of(answer: Any, items: Items) -> str:
-    """By a name if it has one, else by an id or a number."""
-    values = [getattr(answer, name) for name in items.names]
+    """By a name if it has one, else by an id or a number, else by its list."""
+    values = [getattr(answer, name) for name in items.names] or [items.request]
     names = [value for value in values if isinstance(value, str) and value]
     return shown(names[0]) if names else str(values[-1])
 

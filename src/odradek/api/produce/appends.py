@@ -18,7 +18,7 @@ from odradek.api.produce.production import (
 from odradek.apis.row import Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
-from odradek.records.batch import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from odradek.records.batch import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader, read_header
 from odradek.records.record import uncompressed_records
 from odradek.records.validation import (
     NotOneBatch,
@@ -147,7 +147,7 @@ class Appends:
     ) -> ProducedPartition:
         try:
             if self._parts.asks and topic is not None:
-                self._check_access(production.request, topic)
+                self._check_access(production, topic, records)
             leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
             production.refused(topic, index, error)
@@ -173,9 +173,13 @@ class Appends:
             gathered.append((answer, batch))
         return answer
 
-    def _check_access(self, request: Request, topic: str) -> None:
-        if not self._parts.may_write(request, Resource.TOPIC, topic):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    def _check_access(self, production: Production, topic: str, records: memoryview | None) -> None:
+        request = production.request
+        if self._parts.may_write(request, Resource.TOPIC, topic):
+            return
+        if is_transactional(records) and not self.may_use(request, production.transactional_id):
+            raise TakesLong  # the whole request is refused: see `handler`
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _leader(self, acks: int, topic: str | None, index: int) -> Leader:
         if acks not in (0, 1, ALL):
@@ -287,3 +291,10 @@ class Appends:
             return leader.append(batch, header, self._now_ms, verification=verified)
         except KafkaError as error:
             return error
+
+
+def is_transactional(records: memoryview | None) -> bool:
+    """By the header of the first batch, which was not checked yet."""
+    if not records or len(records) < HEADER_SIZE:
+        return False
+    return bool(read_header(records).attributes & TRANSACTIONAL)

@@ -29,10 +29,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from odradek.api.produce.appends import Appends
+from odradek.api.produce.appends import Appends, is_transactional
 from odradek.api.produce.production import Acknowledgement, ProduceParts, Production
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL, read_header
+from odradek.records.batch import read_header
 from odradek.records.validation import TakesLong
 from odradek.serving.request import Request
 from odradek.serving.services import Services
@@ -138,9 +138,7 @@ def _refusal_of(message: ProduceRequest, may_use_transaction: bool) -> KafkaErro
         (header.producer_id, header.producer_epoch)
         for topic in message.topics
         for _, records in topic.partitions
-        if records
-        and len(records) >= HEADER_SIZE
-        and (header := read_header(records)).attributes & TRANSACTIONAL
+        if records is not None and is_transactional(records) and (header := read_header(records))
     }
     if producers and not may_use_transaction:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -32,6 +32,7 @@ from odradek.coordinators.consumer.member import (
 )
 from odradek.coordinators.consumer.topics import (
     NO_TOPICS,
+    MayDescribe,
     ResolvedRegex,
     Subscription,
     TopicsNow,
@@ -45,11 +46,15 @@ from odradek.coordinators.runtime import StateRecord
 class Draft:
     """`records` is complete after every step. A member that maps to None is removed."""
 
-    def __init__(self, group: ConsumerGroup, topics: TopicsNow, now_ms: int) -> None:
+    def __init__(
+        self, group: ConsumerGroup, topics: TopicsNow, now_ms: int, may_describe: MayDescribe | None = None
+    ) -> None:
+        """`may_describe` is of the member that asks. Without one, no new topics are looked for."""
         self.group = group
         self.image = topics.image
         self._changed_topics = topics.changed_since(group.topics_version)
         self.now_ms = now_ms
+        self._may_describe = may_describe
         self.records: list[StateRecord] = []
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
@@ -58,6 +63,11 @@ class Draft:
         self._members: dict[str, Member | None] = {}
         self._targets: dict[str, Partitions] = {}
         self._regexes: dict[str, ResolvedRegex] = dict(group.regexes)
+
+    @property
+    def has_looked(self) -> bool:
+        """True if all regular expressions were resolved."""
+        return self._may_describe is not None or not self._regexes
 
     # --- the group as it will be ---
 
@@ -143,10 +153,12 @@ class Draft:
 
     def _resolve(self, regex: str) -> None:
         known = self.group.regexes.get(regex)
+        if self._may_describe is None:
+            return
         if known is None or self._changed_topics is None:
-            found = resolve(regex, self.image)
+            found = resolve(regex, self.image, self._may_describe)
         else:
-            found = resolve_again(regex, known.topics, self._changed_topics, self.image)
+            found = resolve_again(regex, known.topics, self._changed_topics, self.image, self._may_describe)
         if known is not None and found == known.topics:
             return
         version = (known or NO_TOPICS).version + 1

@@ -13,13 +13,15 @@ A member with nothing to report in a group where nothing happens takes none of t
 Epoch -1 leaves; -2 leaves temporarily: a static member keeps its partitions until its session times out. A
 member that is fenced rejoins with epoch 0, at once and under its own id.
 
-Not done: topics are not filtered by what the principal may describe, and group-level settings
-(`consumer.session.timeout.ms` of one group) are not looked at.
+Where there are ACLs, a heartbeat comes with a function that says which topics its sender may describe
+(`HeartbeatOfOne`): no others are found by a regular expression. What one member found holds for all members with that
+expression, until topics or ACLs change, as in Kafka.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.coordinators.classic.group import ClassicGroup
@@ -36,7 +38,14 @@ from odradek.coordinators.consumer.member import (
     MemberState,
 )
 from odradek.coordinators.consumer.migration import RETRY_MS, dissolve, may_upgrade, upgrade
-from odradek.coordinators.consumer.topics import Subscription, TopicsNow, compiled, subscription_of
+from odradek.coordinators.consumer.topics import (
+    MayDescribe,
+    Subscription,
+    TopicsNow,
+    compiled,
+    every_topic,
+    subscription_of,
+)
 from odradek.coordinators.group import Group, GroupSettings
 from odradek.coordinators.runtime import Answer, Decision, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
@@ -49,6 +58,17 @@ from odradek.wire.messages.consumer_group_heartbeat import (
 )
 
 CLIENT_MAKES_MEMBER_ID_SINCE = 1
+
+
+class HeartbeatOfOne(NamedTuple):
+    """A heartbeat of somebody who may not describe every topic."""
+
+    request: ConsumerGroupHeartbeatRequest
+    may_describe: MayDescribe
+
+    @property
+    def group_id(self) -> str:
+        return self.request.group_id
 
 
 class ConsumerGroups:
@@ -70,8 +90,19 @@ class ConsumerGroups:
 
     # --- the request ---
 
+    def heartbeat_of_one(
+        self, event: HeartbeatOfOne, version: int, caller: Caller, token: Token, now_ms: int
+    ) -> Decision:
+        return self.heartbeat(event.request, version, caller, token, now_ms, event.may_describe)
+
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        may_describe: MayDescribe = every_topic,
     ) -> Decision:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -80,7 +111,7 @@ class ConsumerGroups:
                 self.keep_session(request.group_id, request.member_id, now_ms)
                 return Decision(answers=[(token, self._answer(group, member))])
         try:
-            return self._handle(request, version, caller, token, now_ms)
+            return self._handle(request, version, caller, token, now_ms, may_describe)
         except KafkaError as error:
             refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
             return Decision(answers=[(token, refusal)])
@@ -110,7 +141,13 @@ class ConsumerGroups:
         )
 
     def _handle(
-        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        may_describe: MayDescribe,
     ) -> Decision:
         self._check(request, version)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
@@ -119,7 +156,7 @@ class ConsumerGroups:
         if not request.member_id:
             request = replace(request, member_id=self.new_member_id())
         self.check_size(group, request.member_id)
-        draft = Draft(group, self.topics, now_ms)
+        draft = Draft(group, self.topics, now_ms, may_describe)
         member = self._find_member(draft, request)
         updated = _updated(member, request, caller)
         self.update(draft, member, updated)
@@ -260,7 +297,7 @@ class ConsumerGroups:
         must_bump = updated.subscription != member.subscription
         if must_bump or group.topics_version != self.topics.version:
             has_changed = draft.refresh_topics(must_bump)
-            if not has_changed:
+            if not has_changed and draft.has_looked:
                 # Need not be looked at again. Topics that did change will be, once this is in the log.
                 group.topics_version = self.topics.version
         if draft.epoch > draft.assignment_epoch:

@@ -2,7 +2,7 @@
 
 from odradek.coordinators.consumer.classic_members import ClassicMembers
 from odradek.coordinators.consumer.describe import describe
-from odradek.coordinators.consumer.heartbeat import ConsumerGroups
+from odradek.coordinators.consumer.heartbeat import ConsumerGroups, HeartbeatOfOne
 from odradek.coordinators.consumer.migration import Downgrade
 from odradek.coordinators.consumer.replaying import Replay
 from odradek.coordinators.consumer.topics import TopicsNow
@@ -42,11 +42,15 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
     handlers = coordinator.handlers
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CONSUMER] = consumer_groups.heartbeat
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CLASSIC] = consumer_groups.heartbeat
+    coordinator.home_types[HeartbeatOfOne] = GroupType.CONSUMER
+    handlers[HeartbeatOfOne, GroupType.CONSUMER] = consumer_groups.heartbeat_of_one
+    handlers[HeartbeatOfOne, GroupType.CLASSIC] = consumer_groups.heartbeat_of_one
     handlers[JoinGroupRequest, GroupType.CONSUMER] = classic_members.join
     handlers[SyncGroupRequest, GroupType.CONSUMER] = classic_members.sync
     handlers[HeartbeatRequest, GroupType.CONSUMER] = classic_members.heartbeat
     handlers[LeaveGroupRequest, GroupType.CONSUMER] = classic_members.leave
     coordinator.refusals[ConsumerGroupHeartbeatRequest] = _refuse_heartbeat
+    coordinator.refusals[HeartbeatOfOne] = _refuse_heartbeat
 
     def handle_describe(
         request: ConsumerGroupDescribeRequest, version: int, caller: Caller, token: Token, now_ms: int
@@ -64,7 +68,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
 
 
 def _refuse_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, code: ErrorCode
+    request: ConsumerGroupHeartbeatRequest | HeartbeatOfOne, code: ErrorCode
 ) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code)
 

@@ -15,7 +15,7 @@ image names the topics that changed.
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,6 +24,13 @@ import re2
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
+
+MayDescribe = Callable[[str], bool]  # whether somebody may see the topic of that name
+
+
+def every_topic(name: str) -> bool:
+    """Without ACLs, everybody sees every topic."""
+    return True
 
 
 class TopicsNow:
@@ -49,7 +56,10 @@ class TopicsNow:
             for change in delta.changed_topics
             if len(change.before.partitions) != len(change.after.partitions)
         )
-        if changed:
+        if delta.changed_acls:  # any topic may have appeared to somebody, or disappeared
+            self.version += 1
+            self._changes.clear()
+        elif changed:
             self.version += 1
             self._changes.append(changed)
 
@@ -102,16 +112,20 @@ def compiled(regex: str) -> Any:
         ) from None
 
 
-def resolve(regex: str, image: MetadataImage) -> frozenset[str]:
-    return frozenset(filter(compiled(regex).fullmatch, image.topics))
+def resolve(regex: str, image: MetadataImage, may_describe: MayDescribe = every_topic) -> frozenset[str]:
+    return frozenset(filter(may_describe, filter(compiled(regex).fullmatch, image.topics)))
 
 
 def resolve_again(
-    regex: str, known: frozenset[str], changed: Collection[str], image: MetadataImage
+    regex: str,
+    known: frozenset[str],
+    changed: Collection[str],
+    image: MetadataImage,
+    may_describe: MayDescribe = every_topic,
 ) -> frozenset[str]:
     """What the expression matches now, if it matched `known` and only the topics `changed` appeared or disappeared."""
     matches = compiled(regex).fullmatch
-    there = {name for name in changed if name in image.topics and matches(name)}
+    there = {name for name in changed if name in image.topics and matches(name) and may_describe(name)}
     return known.difference(changed) | there
 
 
