@@ -20,7 +20,19 @@ import odradek
 ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
-    *("wording", "errors", "model", "wire", "records", "security", "storage", "config", "host", "raft"),
+    *(
+        "wording",
+        "errors",
+        "model",
+        "wire",
+        "records",
+        "security",
+        "storage",
+        "config",
+        "host",
+        "raft",
+        "quotas",
+    ),
     *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
     "fetching",
     *("api", "broker"),

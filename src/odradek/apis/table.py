@@ -247,6 +247,19 @@ _ROWS = (
         DESCRIBE_CLUSTER,
         Items("results", "users", {"user": "name"}, refused_until=NEVER),
     ),
+    # --- quotas ---
+    _controlled(
+        "AlterClientQuotas",
+        _on_cluster(Operation.ALTER_CONFIGS),
+        Items("entries", "entries", _same("entity")),
+    ),
+    _api(
+        "DescribeClientQuotas",
+        BROKERS,
+        IN_STEPS,
+        _on_cluster(Operation.DESCRIBE_CONFIGS),
+        values={"entries": None},
+    ),
     # --- replicas and brokers ---
     _controlled(
         "ElectLeaders",

@@ -51,6 +51,7 @@ MODULES = {
     "cluster": "cluster",
     "quorum": "quorum",
     "user": "user",
+    "quota": "quota",
     "certificates": "certificates",
     "pipeline": "pipeline",
     "profile": "profile",

@@ -1,8 +1,8 @@
 """Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
 It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, settings
-with their old and new values, and users who get or lose a credential. Secrets are not shown. Broker registrations and
-blocks of producer ids are left out: no client asked for them.
+with their old and new values, and users, quotas and ACLs that are set or removed. Secrets are not shown. Broker
+registrations and blocks of producer ids are left out: no client asked for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ from uuid import UUID
 from odradek.config.broker import definition_of
 from odradek.metadata.image import DECOYS, ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -31,9 +32,17 @@ MOVES_SHOWN = 3  # one by one
 RESOURCES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceType.GROUP: "group"}
 
 
+ACL_RECORDS = ("AccessControlEntryRecord", "RemoveAccessControlEntryRecord")
+ACL_FIELDS = (
+    *("principal", "host", "permission_type", "operation"),
+    *("resource_type", "pattern_type", "resource_name"),
+)
+
+
 class Change(NamedTuple):
     text: str  # "created topic foo …"; the log line begins with who asked for it
     fields: dict[str, Any]
+    is_audited: bool = False  # its line is in the audit log (`serving.audit`)
 
 
 class _NewTopic:
@@ -60,6 +69,7 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
     removed: list[UUID] = []
     moved: list[PartitionChangeRecord] = []
     users: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
+    access: list[MetadataRecord] = []  # quotas, ACLs, and others that are not described
     for record in records:
         if isinstance(record, TopicRecord):
             created[record.topic_id] = _NewTopic(record)
@@ -76,6 +86,8 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
             removed.append(record.topic_id)
         elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
             users.append(record)
+        else:
+            access.append(record)
     new_by_name = {topic.name: topic for topic in created.values()}
     for record in settings:
         if record.resource_type == ResourceType.TOPIC and record.resource_name in new_by_name:
@@ -99,6 +111,8 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
     )
     yield from (_removed(before, topic_id) for topic_id in removed)
     yield from (_login(record) for record in users if record.name != DECOYS.name)
+    yield from (_quota(before, record) for record in access if isinstance(record, ClientQuotaRecord))
+    yield from (_acl(record) for record in access if type(record).__name__ in ACL_RECORDS)
 
 
 def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
@@ -173,7 +187,29 @@ def _altered(before: MetadataImage, record: ConfigRecord) -> Change:
 def _login(record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> Change:
     verb = "set" if isinstance(record, UserScramCredentialRecord) else "removed"
     text = f"{verb} the {BY_CODE[record.mechanism].name} credential of user {shown(record.name)}"
-    return Change(text, {"user": record.name})
+    return Change(text, {"user": record.name}, is_audited=True)
+
+
+def _quota(before: MetadataImage, record: ClientQuotaRecord) -> Change:
+    entity = tuple(sorted((item.entity_type, item.entity_name) for item in record.entity))
+    who = ", ".join(
+        f"the default {kind}" if name is None else f"{kind} {shown(name)}" for kind, name in entity[::-1]
+    )
+    was = before.quotas.get(entity, {}).get(record.key)
+    old = "no limit" if was is None else f"{was:g}"
+    if record.remove:
+        text = f"removed the quota {record.key} ({old}) of {who}"
+    else:
+        text = f"set the quota {record.key} of {who} from {old} to {record.value:g}"
+    return Change(text, {"quota": record.key, "entity": who}, is_audited=True)
+
+
+def _acl(record: Any) -> Change:
+    """An ACL, by the names of its record's fields; of one that is removed only the id is in the record."""
+    verb = "removed" if type(record).__name__.startswith("Remove") else "added"
+    named = {name: getattr(record, name) for name in ACL_FIELDS if hasattr(record, name)}
+    told = ", ".join(f"{name.replace('_', ' ')} {one_line(str(value), 100)}" for name, value in named.items())
+    return Change(f"{verb} the ACL {record.id}{': ' if told else ''}{told}", {"acl": str(record.id)}, True)
 
 
 def _name(kind: str, name: str) -> str:
