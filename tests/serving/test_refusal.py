@@ -241,6 +241,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         lambda r: [(name,) for name in r.group_ids],
         lambda r: pairs(r.groups, "group_id"),
     ),
+    "alter_client_quotas": (
+        range(2),
+        lambda r: [pairs(entry.entity, "entity_type", "entity_name") for entry in r.entries],
+        lambda r: [pairs(entry.entity, "entity_type", "entity_name") for entry in r.entries],
+    ),
     "describe_topic_partitions": (
         range(1),
         lambda r: pairs(r.topics, "name"),
