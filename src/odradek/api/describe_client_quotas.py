@@ -77,7 +77,7 @@ def _check(components: Sequence[ComponentData]) -> None:
 
 
 def _check_match(one: ComponentData) -> None:
-    if one.match_type not in iter(Match):
+    if one.match_type not in range(len(Match)):
         raise _invalid(f"Unknown match type {one.match_type}")
     if one.match_type == Match.EXACT:
         if one.match is None:
