@@ -41,10 +41,10 @@ def test_a_producer_of_librdkafka_is_told_that_it_is_throttled(broker: RunningBr
 def test_a_consumer_of_librdkafka_gets_everything_even_so(broker: RunningBroker) -> None:
     client_id = f"slow-{uuid.uuid4().hex[:8]}"
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "none"})
-    for number in range(30):
+    for number in range(20):
         producer.produce(client_id, str(number).encode() * 1000, partition=0)
     assert producer.flush(30) == 0
-    set_quota(broker, client_id, consumer_byte_rate=4_500)
+    set_quota(broker, client_id, consumer_byte_rate=2_800)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -58,10 +58,10 @@ def test_a_consumer_of_librdkafka_gets_everything_even_so(broker: RunningBroker)
     )
     consumer.assign([confluent_kafka.TopicPartition(client_id, 0, 0)])
     found: list[int] = []
-    while len(found) < 30:
+    while len(found) < 20:
         message = consumer.poll(60)
         assert message is not None and not message.error(), message
         found.append(len(message.value()))
-    assert found == [1000] * 10 + [2000] * 20
+    assert found == [1000] * 10 + [2000] * 10
     consumer.close()
     set_quota(broker, client_id, consumer_byte_rate=None)

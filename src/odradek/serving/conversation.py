@@ -517,7 +517,8 @@ class Conversation:
             self._transport.pause_reading()
 
     def _unmute(self) -> None:
-        self._is_muted, self._unmuting = False, None
+        self._is_muted = False
+        self._unmuting = None
         if self.state is FULL:
             self._settle()
 
