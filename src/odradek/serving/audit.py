@@ -1,9 +1,8 @@
 """The audit log: who was refused for want of access, who failed to log in, and who changed users, ACLs and quotas.
 
-It has a logger of its own, `odradek.audit`, so that its lines can go elsewhere; no other logger has them too. A line
-says who (principal and client id), what, and from where, in words and in fields. Secrets are never in it: a credential
-is named by its user and mechanism. Refusals may repeat quickly, so repeats are counted (`host.repeats`); changes are
-all written.
+It has a logger of its own, `odradek.audit`, so that its lines can go elsewhere. A line says who (principal and client
+id), what, and from where, in words and in fields. Secrets are never in it: a credential is named by its user and
+mechanism. Refusals may repeat quickly, so repeats are counted (`host.repeats`); changes are all written.
 
 Changes are written by the active controller once they are committed, with the caller of the request, which may have
 come through another broker. `controller.changes` describes records; one that it marks `is_audited` comes here.

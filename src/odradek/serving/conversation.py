@@ -308,7 +308,7 @@ class Conversation:
         who = f" (client {shown(self._waiting[-1].caller.client_id)})" if self._waiting else ""
         if isinstance(error, AuthenticationFailed):
             audit.login_failed(self._session.caller, str(error))
-            self._transport.close(f"authentication failed: {error}{who}")
+            self._transport.close(f"authentication failed: {error}{who}", logging.DEBUG)
         elif isinstance(error, ProtocolError):
             self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
