@@ -32,6 +32,7 @@ PACKAGES_OF_A_NODE = (
         "config",
         "host",
         "raft",
+        "quotas",
     ),
     *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
     "fetching",

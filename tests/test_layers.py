@@ -28,6 +28,7 @@ LAYERS = {
     "security": 2,
     "storage": 3,
     "host": 4,
+    "quotas": 4,
     "client": 3,
     "config": 4,
     "raft": 4,

@@ -21,6 +21,12 @@ from odradek.wire.messages import alter_configs as legacy
 from odradek.wire.messages import controller_registration
 from odradek.wire.messages import incremental_alter_configs as incremental
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityDataInRequest,
+    EntryDataInRequest,
+    OpData,
+)
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -162,6 +168,14 @@ REQUESTS = {
     ),
     "ListPartitionReassignments, all": ListPartitionReassignmentsRequest(topics=None),
     "UnregisterBroker": UnregisterBrokerRequest(4),
+    "AlterClientQuotas": AlterClientQuotasRequest(
+        [
+            EntryDataInRequest(
+                [EntityDataInRequest("user", "ann"), EntityDataInRequest("client-id", None)],
+                [OpData("producer_byte_rate", 1000.0), OpData("request_percentage", remove=True)],
+            )
+        ]
+    ),
     "AlterUserScramCredentials": AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion("nobody", 1)],
         upsertions=[ScramCredentialUpsertion("alice", 1, 4096, b"salt", bytes(32))],

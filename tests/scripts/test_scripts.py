@@ -171,11 +171,87 @@ def test_configs_are_described_and_altered(script: Script, filled: str) -> None:
     wrong = script("configs", "--alter", *entity, "--delete-config", "segment.sm")
     assert (wrong.returncode, wrong.stderr) == (1, "Invalid config(s): segment.sm\n")
     assert len(lines_of(script("configs", "--describe", "--all", "--topic", filled))) > 20
-    refused = script("configs", "--describe", "--user", "alice")
+    refused = script("configs", "--describe", "--client-metrics", "x")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "Option --user is not supported by Odradek's scripts\n",
+        "Option --client-metrics is not supported by Odradek's scripts\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("entity", "completed", "title"),
+    [
+        (["--user", "u{}"], "config for user u{}.", "user-principal 'u{}'"),
+        (["--entity-type", "clients", "--entity-name", "c{}"], "config for client c{}.", "client-id 'c{}'"),
+        (
+            [
+                "--entity-type",
+                "users",
+                "--entity-default",
+                "--entity-type",
+                "clients",
+                "--entity-name",
+                "d{}",
+            ],
+            "default config for users in the cluster.",
+            "the default user-principal, client-id 'd{}'",
+        ),
+        (
+            ["--user", "u{}", "--client-defaults"],
+            "config for user u{}.",
+            "user-principal 'u{}', the default client-id",
+        ),
+    ],
+)
+def test_quotas_are_described_and_altered(
+    script: Script, topic: str, entity: list[str], completed: str, title: str
+) -> None:
+    named = [word.format(topic) for word in entity]
+    altered = script(
+        "configs", "--alter", *named, "--add-config", "producer_byte_rate=1e9,request_percentage=200"
+    )
+    assert lines_of(altered) == [f"Completed updating {completed.format(topic)}"]
+    assert (
+        f"Quota configs for {title.format(topic)} are producer_byte_rate=1000000000.0, request_percentage=200.0"
+        in lines_of(script("configs", "--describe", *named))
+    )
+    lines_of(script("configs", "--alter", *named, "--delete-config", "producer_byte_rate,request_percentage"))
+    assert lines_of(script("configs", "--describe", *named)) == []
+    wrong = script("configs", "--alter", *named, "--delete-config", "producer_byte_rate")
+    assert (wrong.returncode, wrong.stderr) == (1, "Invalid config(s): producer_byte_rate\n")
+
+
+def test_quotas_of_addresses_are_described_and_altered(script: Script) -> None:
+    lines_of(script("configs", "--alter", "--ip", "10.9.8.7", "--add-config", "connection_creation_rate=5"))
+    described = lines_of(script("configs", "--describe", "--entity-type", "ips"))
+    assert described == ["Quota configs for ip '10.9.8.7' are connection_creation_rate=5.0"]
+    lines_of(script("configs", "--alter", "--ip", "10.9.8.7", "--delete-config", "connection_creation_rate"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["--ip", "1.2.3.4", "--add-config", "producer_byte_rate=1"],
+            "Only connection quota configs can be added",
+        ),
+        (["--user", "u", "--add-config", "nonsense=1"], "Only quota configs can be added for 'users'"),
+        (["--user", "u", "--add-config", "producer_byte_rate=x"], "Cannot parse quota configuration value"),
+        (["--user", "u", "--add-config", "producer_byte_rate=-1"], "must be greater than 0"),
+        (
+            ["--user", "u", "--ip", "1.2.3.4", "--add-config", "producer_byte_rate=1"],
+            "can be specified together",
+        ),
+        (
+            ["--entity-type", "users", "--add-config", "producer_byte_rate=1"],
+            "must be specified with --alter",
+        ),
+        (["--user", "u", "--add-config", "SCRAM-SHA-256=[password=secret]"], "odradek user"),
+    ],
+)
+def test_a_bad_quota_is_refused(script: Script, arguments: list[str], error: str) -> None:
+    refused = script("configs", "--alter", *arguments)
+    assert refused.returncode == 1 and error in refused.stderr + refused.stdout
 
 
 # --- the quorum, transactions, moves ---

@@ -251,6 +251,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         lambda r: [() for _ in r.filters],
         lambda r: [() for _ in r.filter_results],
     ),
+    "alter_client_quotas": (
+        range(2),
+        lambda r: [pairs(entry.entity, "entity_type", "entity_name") for entry in r.entries],
+        lambda r: [pairs(entry.entity, "entity_type", "entity_name") for entry in r.entries],
+    ),
     "describe_topic_partitions": (
         range(1),
         lambda r: pairs(r.topics, "name"),

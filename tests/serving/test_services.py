@@ -29,6 +29,7 @@ def test_the_facets_are_all_that_services_has() -> None:
         *FACETS,
         "authorizer",
         "new_session",
+        "quotas",
     }
 
 

@@ -89,4 +89,5 @@ def test_no_handler_sets_it() -> None:
         for path in sorted((ROOT / package).rglob("*.py"))
         if "throttle_time_ms" in path.read_text()
     ]
-    assert setters == ["serving/reply.py"]
+    # The controller says how long its quota throttles a client, the broker in front of it passes that on.
+    assert setters == ["controller/mutations.py", "serving/cluster.py", "serving/reply.py"]

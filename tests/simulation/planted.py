@@ -177,4 +177,25 @@ SIMULATED = [
     ),
 ]
 
-PLANTED = [*SCRIPTED, *SIMULATED]
+QUOTAS = [
+    planted(
+        "quota-of-another-user",
+        "the quota of one user applies to all users",
+        swapping("quotas.limits:Limits.find", "_kinds(...)", "_kinds('ada', client_id)"),
+        script="tests/quotas/test_quota_limits.py::test_a_limit_is_shared",
+    ),
+    planted(
+        "muted-for-ever",
+        "a connection over its quota is never read from again",
+        assigning("serving.conversation:Conversation._unmute", "self._is_muted", "True"),
+        script="tests/broker/test_quota_enforcement.py::test_a_throttled_connection",
+    ),
+    planted(
+        "throttled-but-read",
+        "a client over its quota is told so, and read from all the same",
+        without("serving.conversation:Conversation._answered", "self._mute"),
+        script="tests/broker/test_quota_enforcement.py::test_a_throttled_connection",
+    ),
+]
+
+PLANTED = [*SCRIPTED, *SIMULATED, *QUOTAS]

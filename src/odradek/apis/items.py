@@ -315,6 +315,8 @@ def join(responses: Iterable[Any]) -> Any:
             _extend(items, getattr(joined, items.response), getattr(response, items.response))
         if hasattr(joined, "error_code"):
             joined.error_code = joined.error_code or response.error_code
+        if hasattr(joined, "throttle_time_ms"):
+            joined.throttle_time_ms = max(joined.throttle_time_ms, response.throttle_time_ms)
     return joined
 
 

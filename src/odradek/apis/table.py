@@ -251,6 +251,19 @@ _ROWS = (
     _controlled("CreateAcls", ALTER_CLUSTER, Items("results", "creations", {})),
     _controlled("DeleteAcls", ALTER_CLUSTER, Items("filter_results", "filters", {})),
     _api("DescribeAcls", BOTH, IN_STEPS, DESCRIBE_CLUSTER),
+    # --- quotas ---
+    _controlled(
+        "AlterClientQuotas",
+        _on_cluster(Operation.ALTER_CONFIGS),
+        Items("entries", "entries", _same("entity")),
+    ),
+    _api(
+        "DescribeClientQuotas",
+        BROKERS,
+        IN_STEPS,
+        _on_cluster(Operation.DESCRIBE_CONFIGS),
+        values={"entries": None},
+    ),
     # --- replicas and brokers ---
     _controlled(
         "ElectLeaders",

@@ -34,6 +34,7 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import Caller
+from odradek.net.bounds import Bounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Dialer, Network
 from odradek.net.security import PLAINTEXT, Security
@@ -62,6 +63,7 @@ from odradek.serving.conversation import Conversations
 from odradek.serving.coordination import Coordination
 from odradek.serving.dispatch import Dispatcher, controller_handlers
 from odradek.serving.partitions import Partitions
+from odradek.serving.quotas import ClientQuotas
 from odradek.serving.services import Services, ThisNode
 from odradek.serving.session import open_session
 from odradek.serving.turns import Turns
@@ -177,7 +179,7 @@ class Node:
         self.services = self._new_services(turns)
         if self.metadata.quorum.is_caught_up:
             self._load()
-        self._server = self._network.serve(self._new_converse(self.services), bounds(self.config))
+        self._server = self._network.serve(self._new_converse(self.services), self._bounds())
         self._monitoring = None if self.config.metrics_listener is None else self._new_monitoring(turns)
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -291,6 +293,8 @@ class Node:
             self.node_id, self._inter_broker_listener, host, self._to_brokers, lambda: self.services
         )
         self._authentication = self._new_authentication()
+        self._quotas = ClientQuotas(config, host.steady_ms, self.metrics)
+        self._quotas.apply(self.metadata.image)
         return Services(
             Cluster(
                 self.node_id,
@@ -320,6 +324,7 @@ class Node:
             ),
             self._authorizer,
             open_session if self._authentication is None else self._authentication.new_session,
+            self._quotas,
         )
 
     def _new_coordination(self) -> Coordination:
@@ -380,6 +385,7 @@ class Node:
             self._apply,
             self._tell_coordinators,
             self._maybe_reconfigure,
+            self._tell_quotas,
             self._tell_compactor,
             self._tell_duties,
             self._count,
@@ -444,6 +450,14 @@ class Node:
     def _tell_coordinators(self, delta: MetadataDelta) -> None:
         self._coordinators.metadata_changed(delta)
 
+    def _tell_quotas(self, delta: MetadataDelta) -> None:
+        if delta.changed_quotas:
+            self._quotas.apply(delta.after)
+            self._server.reconfigure(self._bounds())
+
+    def _bounds(self) -> Bounds:
+        return bounds(self.config, self.metadata.image.quotas)
+
     def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
@@ -456,7 +470,7 @@ class Node:
                 self._integrity.reconfigure,
                 lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
                 lambda config: self._disk.reconfigure(config["disk.reserve.bytes"]),
-                lambda config: self._server.reconfigure(bounds(config)),
+                lambda config: self._server.reconfigure(self._bounds()),
             ):
                 try:
                     reconfigure(config)
@@ -571,5 +585,12 @@ def answer_requests(services: Services) -> Converse:
     host, config = services.node.host, services.node.config
     lateness = services.node.metrics.event_loop_lag
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
-    handlers = controller_handlers(services)
-    return Conversations(Dispatcher(services), host.create_task, services.new_session, watch, handlers).begin
+    return Conversations(
+        Dispatcher(services),
+        host.create_task,
+        services.new_session,
+        watch,
+        controller_handlers(services),
+        services.quotas,
+        host.call_later,
+    ).begin

@@ -6,6 +6,9 @@ from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
 from odradek.net.bounds import Bounds, ListenerBounds
+from odradek.quotas.keys import CONNECTION_CREATION_RATE, Quotas
+from odradek.quotas.limits import limits_of_addresses
+from odradek.serving.quotas import quota_windows
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
 
@@ -30,8 +33,9 @@ def check_supported(config: BrokerConfig) -> None:
         raise ConfigError("log.dirs", names, "more than one directory is not supported")
 
 
-def bounds(config: BrokerConfig) -> Bounds:
+def bounds(config: BrokerConfig, quotas: Quotas) -> Bounds:
     """Of connections and their requests."""
+    windows, window_ms = quota_windows(config)
     memory = config["queued.max.request.bytes"]
     return Bounds(
         max_frame_size=config["socket.request.max.bytes"],
@@ -50,4 +54,7 @@ def bounds(config: BrokerConfig) -> Bounds:
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,
+        new_connections_of_address=limits_of_addresses(CONNECTION_CREATION_RATE, quotas),
+        rate_windows=windows,
+        rate_window_ms=window_ms,
     )

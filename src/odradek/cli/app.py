@@ -52,6 +52,7 @@ MODULES = {
     "quorum": "quorum",
     "user": "user",
     "acl": "acl",
+    "quota": "quota",
     "certificates": "certificates",
     "pipeline": "pipeline",
     "profile": "profile",

@@ -217,6 +217,15 @@ _SLOWNESS: tuple[Row, ...] = (
      "Odradek's own: a pause of the event loop longer than this, during which all clients wait, is logged; -1: never."),
 )  # fmt: skip
 
+_QUOTAS: tuple[Row, ...] = (
+    ("quota.window.num", INT, 11, at_least(1), LOW, FIXED,
+     "Windows over which the rates of clients with a quota are measured."),
+    ("quota.window.size.seconds", INT, 1, at_least(1), LOW, FIXED, "The length of each of them."),
+    ("controller.quota.window.num", INT, 11, at_least(1), LOW, FIXED,
+     "Windows whose changes of the metadata a client with a controller_mutation_rate may ask for at once."),
+    ("controller.quota.window.size.seconds", INT, 1, at_least(1), LOW, FIXED, "The length of each of them."),
+)  # fmt: skip
+
 _REPLICATION: tuple[Row, ...] = (
     ("replica.lag.time.max.ms", LONG, 30000, None, HIGH, FIXED,
      "How long a follower may lag before it leaves the in-sync replicas."),
@@ -342,6 +351,7 @@ def _build() -> dict[str, Definition]:
         + _MONITORING
         + _SLOWNESS
         + _REPLICATION
+        + _QUOTAS
         + _QUORUM
         + COORDINATOR_DEFINITIONS
         + SECURITY_DEFINITIONS

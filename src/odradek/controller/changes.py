@@ -1,8 +1,8 @@
 """Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
 It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, settings
-with their old and new values, ACLs, and users who get or lose a credential. Secrets are not shown. Broker registrations
-and blocks of producer ids are left out: no client asked for them.
+with their old and new values, and users, quotas and ACLs that are set or removed. Secrets are not shown. Broker
+registrations and blocks of producer ids are left out: no client asked for them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ from odradek.metadata.delta import acl_of
 from odradek.metadata.image import DECOYS, ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -38,6 +39,7 @@ RESOURCES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", Resourc
 class Change(NamedTuple):
     text: str  # "created topic foo …"; the log line begins with who asked for it
     fields: dict[str, Any]
+    is_audited: bool = False  # its line is in the audit log (`serving.audit`)
 
 
 class _NewTopic:
@@ -103,6 +105,7 @@ def changes(before: MetadataImage, records: Sequence[MetadataRecord]) -> Iterato
     )
     yield from (_removed(before, topic_id) for topic_id in removed)
     yield from (_login(record) for record in users if record.name != DECOYS.name)
+    yield from (_quota(before, record) for record in records if isinstance(record, ClientQuotaRecord))
     yield from _acls(before, records)
 
 
@@ -178,7 +181,21 @@ def _altered(before: MetadataImage, record: ConfigRecord) -> Change:
 def _login(record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> Change:
     verb = "set" if isinstance(record, UserScramCredentialRecord) else "removed"
     text = f"{verb} the {BY_CODE[record.mechanism].name} credential of user {shown(record.name)}"
-    return Change(text, {"user": record.name})
+    return Change(text, {"user": record.name}, is_audited=True)
+
+
+def _quota(before: MetadataImage, record: ClientQuotaRecord) -> Change:
+    entity = tuple(sorted((item.entity_type, item.entity_name) for item in record.entity))
+    who = ", ".join(
+        f"the default {kind}" if name is None else f"{kind} {shown(name)}" for kind, name in entity[::-1]
+    )
+    was = before.quotas.get(entity, {}).get(record.key)
+    old = "no limit" if was is None else f"{was:g}"
+    if record.remove:
+        text = f"removed the quota {record.key} ({old}) of {who}"
+    else:
+        text = f"set the quota {record.key} of {who} from {old} to {record.value:g}"
+    return Change(text, {"quota": record.key, "entity": who}, is_audited=True)
 
 
 def _acls(before: MetadataImage, records: Sequence[MetadataRecord]) -> Iterator[Change]:
@@ -190,7 +207,7 @@ def _acls(before: MetadataImage, records: Sequence[MetadataRecord]) -> Iterator[
 
 
 def _acl(verb: str, acl: Acl) -> Change:
-    return Change(f"{verb} ACL {one_line(str(acl), MAX_VALUE)}", {"user": acl.principal})
+    return Change(f"{verb} ACL {one_line(str(acl), MAX_VALUE)}", {"user": acl.principal}, is_audited=True)
 
 
 def _name(kind: str, name: str) -> str:

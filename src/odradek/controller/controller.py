@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from odradek.config.broker import BrokerConfig
+from odradek.controller.mutations import Mutations, Spend, unlimited
 from odradek.controller.parts import Part
 from odradek.controller.sessions import Sessions
 from odradek.metadata.image import MetadataImage
@@ -45,6 +46,9 @@ class Terms(NamedTuple):
     caller: Caller
     sessions: Sessions  # of brokers, known only to this controller: not in the image, and never written
     now_ms: int  # of the steady clock
+    spend: Spend = (
+        unlimited  # asks whether a quota lets the caller have so many partitions created or deleted
+    )
 
 
 class Controller:
@@ -57,6 +61,7 @@ class Controller:
         self._rng = rng
         self._now_ms = now_ms
         self.sessions = Sessions(config["broker.session.timeout.ms"])
+        self._mutations = Mutations(config)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         self.config = config
@@ -73,8 +78,14 @@ class Controller:
         self, image: MetadataImage, part: Part, version: int, caller: Caller
     ) -> tuple[list[MetadataRecord], Any]:
         """Returns the records to write for one part of a request, and the response to give once they are committed."""
-        terms = Terms(self._node_id, self.config, self._rng, version, caller, self.sessions, self._now_ms())
+        now_ms = self._now_ms()
+        terms = Terms(self._node_id, self.config, self._rng, version, caller, self.sessions, now_ms)
+        purse = self._mutations.purse(image, part.request, version, caller, now_ms)
+        if purse is not None:
+            terms = terms._replace(spend=purse.spend)
         decided: tuple[list[MetadataRecord], Any] = _module_of(type(part.request)).decide(image, part, terms)
+        if purse is not None:
+            purse.tell(decided[1])
         return decided
 
 

@@ -17,6 +17,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.describe import describe_topic
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
+from odradek.controller.mutations import Spend, unlimited
 from odradek.controller.placement import (
     check_assignment,
     default_factor,
@@ -63,10 +64,11 @@ def create_topics(
     config: BrokerConfig,
     rng: Random,
     partition_count: int | None = None,
+    spend: Spend = unlimited,
 ) -> tuple[Records, CreateTopicsResponse]:
     """With `validate_only` the response is the same, but there are no records.
 
-    `partition_count` is that of the whole request, if this is a part of one."""
+    `partition_count` is that of the whole request, if this is a part of one. `spend` asks a quota."""
     records: Records = []
     response = CreateTopicsResponse()
     counts = Counter(topic.name for topic in request.topics)
@@ -82,6 +84,7 @@ def create_topics(
             _check_size(partition_count)
             _check_new_name(image, topic.name, taken)
             topic_records, result = _create_topic(image, topic, config, rng)
+            spend(result.num_partitions)
             taken[metric_name(topic.name)] = topic.name
             records += topic_records
         except KafkaError as error:
@@ -222,7 +225,11 @@ def new_topic_id(rng: Random) -> UUID:
 
 
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, config: BrokerConfig, version: int
+    image: MetadataImage,
+    request: DeleteTopicsRequest,
+    config: BrokerConfig,
+    version: int,
+    spend: Spend = unlimited,
 ) -> tuple[Records, DeleteTopicsResponse]:
     """By name or, since version 6, by id."""
     states = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
@@ -235,6 +242,7 @@ def delete_topics(
     for name, topic_id in counts:
         try:
             topic = _topic_to_delete(image, name, topic_id, counts[name, topic_id], deleted)
+            spend(len(topic.partitions))
             deleted.add(topic.id)
             records.append(RemoveTopicRecord(topic.id))
             result = DeletableTopicResult(topic.name, topic.id)
@@ -278,6 +286,7 @@ def create_partitions(
     image: MetadataImage,
     request: CreatePartitionsRequest,
     rng: Random,
+    spend: Spend = unlimited,
 ) -> tuple[Records, CreatePartitionsResponse]:
     records: Records = []
     response = CreatePartitionsResponse()
@@ -289,7 +298,9 @@ def create_partitions(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "This topic name is in the request more than once."
                 )
-            records += _more_partitions(image, topic, rng)
+            more = _more_partitions(image, topic, rng)
+            spend(len(more))
+            records += more
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message or None
         response.results.append(result)

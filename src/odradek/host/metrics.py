@@ -26,12 +26,13 @@ class ApiCount:
 class Traffic:
     """Traffic over the connections of one side of a node."""
 
-    __slots__ = ("connections", "received_bytes", "sent_bytes")
+    __slots__ = ("connections", "received_bytes", "sent_bytes", "throttled_connections")
 
     def __init__(self) -> None:
         self.connections = 0  # since the start
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.throttled_connections = 0  # not served, because of the quota of their address
 
 
 class Histogram:
@@ -49,6 +50,16 @@ class Histogram:
         self.seconds += seconds
 
 
+class Throttles:
+    """Responses that told their clients to be silent because of one quota, and for how long in all."""
+
+    __slots__ = ("responses", "seconds")
+
+    def __init__(self) -> None:
+        self.responses = 0
+        self.seconds = 0.0
+
+
 class Metrics:
     __slots__ = (
         "apis",
@@ -60,6 +71,7 @@ class Metrics:
         "leader_elections",
         "metadata_sync_time",
         "sync_time",
+        "throttles",
         "unclean_leader_elections",
     )
 
@@ -73,11 +85,17 @@ class Metrics:
         self.isr_expands = 0
         self.leader_elections = 0  # decided by this node as the active controller
         self.unclean_leader_elections = 0
+        self.throttles: dict[str, Throttles] = {}  # by quota: produce, fetch, request
         self.checked_bytes = 0  # by the integrity check
 
     def of_api(self, api_key: int) -> ApiCount:
         """Keep it to count requests of this API."""
         return self.apis.setdefault(api_key, ApiCount())
+
+    def count_throttle(self, quota: str, seconds: float) -> None:
+        throttles = self.throttles.setdefault(quota, Throttles())
+        throttles.responses += 1
+        throttles.seconds += seconds
 
     def count_error(self, api_key: int, code: int) -> None:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
@@ -96,3 +114,10 @@ def count_error(api_key: int, code: int) -> None:
     metrics = _current.get()
     if metrics is not None:
         metrics.count_error(api_key, code)
+
+
+def count_throttle(quota: str, seconds: float) -> None:
+    """A response that tells its client to be silent for so long."""
+    metrics = _current.get()
+    if metrics is not None:
+        metrics.count_throttle(quota, seconds)

@@ -23,3 +23,8 @@ class Bounds(NamedTuple):
     max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
     max_new_connections_per_second: float = math.inf
     of_listener: Mapping[str, ListenerBounds] = {}
+    new_connections_of_address: Mapping[
+        str | None, float
+    ] = {}  # connection_creation_rate; None: of all others
+    rate_windows: int = 11  # quota.window.num
+    rate_window_ms: int = 1000

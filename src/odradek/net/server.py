@@ -10,7 +10,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.config.listeners import SecurityProtocol
 from odradek.host.interface import SocketHost, Timer
@@ -23,6 +23,9 @@ from odradek.net.stream import Connected, StreamTransport
 from odradek.net.transport import Converse
 from odradek.net.transports import new_transport
 
+if TYPE_CHECKING:
+    from odradek.net.address_rates import AddressRates
+
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
@@ -30,6 +33,7 @@ ACCEPTED_IN_A_TURN = 64  # many new clients at once must not keep the event loop
 ACCEPT_PAUSE_SECONDS = 0.2
 BIND_ATTEMPTS = 20
 REFUSALS_PER_LINE_SECONDS = 10.0
+MOST_HELD = 1_000  # connections over their address's quota, before they are closed
 
 
 class Rate:
@@ -82,6 +86,9 @@ class Server:
         # Listeners, and their names, that wait for a connection to close or to be greeted.
         self._full: dict[socket.socket, str] = {}
         self._paused: set[socket.socket] = set()  # listeners that could not accept when they last tried
+        self._address_rates: AddressRates | None = None  # while a quota limits new connections
+        self._held: dict[socket.socket, Timer] = {}  # over that quota
+        self._limit_addresses(bounds)
         self._refusals = 0  # since the last log line about them
         self._refusal_logged = -REFUSALS_PER_LINE_SECONDS
 
@@ -92,11 +99,24 @@ class Server:
         self._new_connections.per_second = bounds.max_new_connections_per_second
         for name, own in bounds.of_listener.items():
             self._new_of_listener[name].per_second = own.max_new_connections_per_second
+        self._limit_addresses(bounds)
         excess = len(self._connections) - bounds.max_connections
         if excess > 0:
             for connection in sorted(self._connections, key=lambda c: (c.is_busy, c.last_active))[:excess]:
                 connection.close(f"max.connections is {bounds.max_connections} now")
         self._maybe_accept_again()
+
+    def _limit_addresses(self, bounds: Bounds) -> None:
+        if not bounds.new_connections_of_address:
+            self._address_rates = None
+        elif self._address_rates is not None:
+            self._address_rates.limits = bounds.new_connections_of_address
+        else:
+            from odradek.net.address_rates import AddressRates  # for those who have such a quota
+
+            self._address_rates = AddressRates(
+                bounds.new_connections_of_address, bounds.rate_windows, bounds.rate_window_ms
+            )
 
     @property
     def traffic(self) -> Traffic:
@@ -194,6 +214,11 @@ class Server:
 
     def _welcome(self, sock: socket.socket, address: Any, listener: str) -> None:
         host, port = address[0], address[1]
+        if self._address_rates is not None:
+            throttle_ms = self._address_rates.throttle_ms(host, int(self._host.monotonic() * 1000))
+            if throttle_ms:
+                self._hold(sock, f"{host}:{port}", throttle_ms / 1000)
+                return
         if refusal := self._refusal(host):
             self._log_refusal(f"{host}:{port}", refusal)
             sock.close()
@@ -215,6 +240,19 @@ class Server:
         self._connections[connection] = None
         if connection.is_greeting:
             self._greetings.begin(connection)
+
+    def _hold(self, sock: socket.socket, address: str, seconds: float) -> None:
+        """It comes too soon after others of its address: it is not served, and closed after a while."""
+        self._log_refusal(address, "connection_creation_rate of its address exceeded")
+        self.pool.traffic.throttled_connections += 1
+        if len(self._held) >= MOST_HELD:
+            sock.close()
+            return
+        self._held[sock] = self._host.call_later(seconds, self._let_go, sock)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        del self._held[sock]
+        sock.close()
 
     def _log_refusal(self, address: str, reason: str) -> None:
         """Refused clients try again at once: one line stands for many."""
@@ -291,6 +329,10 @@ class Server:
             connection.flush()
 
     def close_connections(self) -> None:
+        for sock, timer in self._held.items():
+            timer.cancel()
+            sock.close()
+        self._held.clear()
         for connection in list(self._connections):
             connection.close("the broker is stopping", logging.DEBUG)
 

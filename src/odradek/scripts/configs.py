@@ -1,4 +1,4 @@
-"""kafka-configs.sh: describe and alter the configs of topics, brokers and groups."""
+"""kafka-configs.sh: describe and alter the configs of topics, brokers and groups, and quotas (`quota_configs`)."""
 
 import re
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from odradek.admin.metadata import broker_addresses, metadata
 from odradek.admin.resources import RESOURCE_CODES, Kind
 from odradek.admin.settings import alter_resource, describe_configs
 from odradek.config.definition import ConfigSource
+from odradek.scripts import quota_configs
 from odradek.scripts.options import Exit, Flag, Given, Parser
 from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, cluster_of, print_line, said
 from odradek.wire.messages.describe_configs import DescribeConfigsResourceResult
@@ -22,6 +23,7 @@ OWN_SOURCES = {
     Kind.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
 }
 SHORT = {"topic": "topics", "broker": "brokers", "group": "groups"}
+ENTITY_TYPES = (*KINDS, *quota_configs.TYPES)
 ALL_BROKERS = ""
 OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 PARSER = Parser(
@@ -33,9 +35,9 @@ PARSER = Parser(
         Flag("alter", "Alter the configuration for the entity."),
         Flag("describe", "List configs for the given entity."),
         Flag("all", "List all configs for the given entity, including static configs."),
-        Flag("entity-type", "topics, brokers or groups.", "String"),
+        Flag("entity-type", "topics, brokers, groups, users, clients or ips.", "String"),
         Flag("entity-name", "Name of entity.", "String"),
-        Flag("entity-default", "Default entity name for brokers."),
+        Flag("entity-default", "Default entity name for brokers, users, clients or ips."),
         Flag("add-config", "Key Value pairs of configs to add, such as k1=v1,k2=[v1,v2].", "String"),
         Flag("add-config-file", "Path to a properties file with configs to add.", "String"),
         Flag("delete-config", "Config keys to remove, such as k1,k2.", "String"),
@@ -43,18 +45,18 @@ PARSER = Parser(
         Flag("broker", "The broker's ID.", "String"),
         Flag("broker-defaults", "The config defaults for all brokers."),
         Flag("group", "The group's ID.", "String"),
+        Flag("user", "The user's principal name.", "String"),
+        Flag("user-defaults", "The config defaults for all users."),
+        Flag("client", "The client's ID.", "String"),
+        Flag("client-defaults", "The config defaults for all clients."),
+        Flag("ip", "The IP address.", "String"),
+        Flag("ip-defaults", "The config defaults for all IPs."),
         *(
             Flag(name, "A kind of config that Odradek does not have.", argument, is_unsupported=True)
             for name, argument in (
                 ("bootstrap-controller", "controller to connect to"),
                 ("broker-logger", "String"),
-                ("client", "String"),
-                ("client-defaults", None),
                 ("client-metrics", "String"),
-                ("ip", "String"),
-                ("ip-defaults", None),
-                ("user", "String"),
-                ("user-defaults", None),
             )
         ),
     ],
@@ -66,8 +68,12 @@ def main(arguments: Sequence[str]) -> int:
     if given.has("alter") == given.has("describe"):
         PARSER.fail("Command must include exactly one action: --describe, --alter")
     PARSER.require(given, "bootstrap-server")
-    kind, name = entity(given)
+    found = quota_configs.entities(given)
     try:
+        if found is not None:
+            quotas(cluster_of(given), given, found)
+            return 0
+        kind, name = entity(given)
         if given.has("describe"):
             describe(cluster_of(given), given, kind, name)
         else:
@@ -89,7 +95,8 @@ def entity(given: Given) -> tuple[str, str | None]:
     kind = types[0] or ""
     if kind not in KINDS:
         raise Exit(
-            1, f"Entity type {kind} is not supported by Odradek's scripts: choose from {', '.join(KINDS)}"
+            1,
+            f"Entity type {kind} is not supported by Odradek's scripts: choose from {', '.join(ENTITY_TYPES)}",
         )
     names = [given.text(one) for one in ("entity-name", *SHORT) if given.has(one)]
     if given.has("entity-default") or given.has("broker-defaults"):
@@ -101,16 +108,33 @@ def entity(given: Given) -> tuple[str, str | None]:
     if given.has("alter"):
         if not names:
             raise Exit(1, "An entity name must be specified for every entity type")
-        if not any(map(given.has, ("add-config", "add-config-file", "delete-config"))):
-            raise Exit(
-                1,
-                "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
-            )
-        PARSER.exclude(given, "add-config", "add-config-file")
+        check_changes(given)
     name = names[0] if names else None
     if kind == "brokers" and name and not name.isdecimal():
         raise Exit(1, f"The entity name for {kind} must be a valid integer broker id, found: {name}")
     return kind, name
+
+
+def check_changes(given: Given) -> None:
+    if not any(map(given.has, ("add-config", "add-config-file", "delete-config"))):
+        raise Exit(
+            1,
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
+        )
+    PARSER.exclude(given, "add-config", "add-config-file")
+
+
+def quotas(cluster: Access, given: Given, found: quota_configs.Entities) -> None:
+    """Describe or alter them."""
+    if given.has("describe"):
+        quota_configs.describe(cluster, found)
+        return
+    check_changes(given)
+    quota_configs.alter(cluster, found, added_configs(given), deleted_configs(given))
+
+
+def deleted_configs(given: Given) -> list[str]:
+    return [one.strip() for text in given.values("delete-config") for one in text.split(",")]
 
 
 def describe(cluster: Access, given: Given, kind: str, name: str | None) -> None:
@@ -155,7 +179,7 @@ def _value(value: str | None) -> str:
 
 def alter(cluster: Access, given: Given, kind: str, name: str | None) -> None:
     added = added_configs(given)
-    deleted = [one.strip() for text in given.values("delete-config") for one in text.split(",")]
+    deleted = deleted_configs(given)
     known = (
         {one.name for one in settings(cluster, KINDS[kind], name or "", is_all=True)} if deleted else set()
     )

@@ -42,6 +42,7 @@ class Given:
     flags: dict[str, Flag]
     found: dict[str, list[object]] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)  # the flags, one after the other
 
     def has(self, name: str) -> bool:
         return name in self.found
@@ -82,6 +83,7 @@ class Parser:
                 continue
             name, equals, value = word.lstrip("-").partition("=")
             flag = self._flag(word, name)
+            given.order.append(name)
             if flag.argument is None:
                 given.found.setdefault(name, [])
                 continue

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from odradek.controller.features import TRANSACTION_VERSION
 from odradek.errors import ProtocolError
+from odradek.host.metrics import count_throttle
 from odradek.metadata.image import MetadataImage
 from odradek.model import Caller
 from odradek.raft.address import NodeAddress
@@ -123,10 +124,16 @@ class Cluster:
         return request.caller.listener in self.controller_listeners
 
     async def decide(self, request: Request, message: Message) -> Any:
-        """Send a client's request to the controller."""
+        """Send a client's request to the controller, which may say that the client is throttled."""
         if self.is_for_controller(request):
-            return await self.metadata.decide_here(message, request.version, request.caller)
-        return await self.metadata.decide(message, request.version, request.caller)
+            response = await self.metadata.decide_here(message, request.version, request.caller)
+        else:
+            response = await self.metadata.decide(message, request.version, request.caller)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms:
+            request.throttle_ms = max(request.throttle_ms, throttle_ms)
+            count_throttle("mutation", throttle_ms / 1000)
+        return response
 
     async def at_leader(
         self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]

@@ -17,6 +17,9 @@ together only for a share of the turn of the event loop (see `serving.turns`); t
 Frames. One in the buffer that all transports share is copied if it has to be held, or if its handler is not
 done with it at once. One in its own memory is kept, and returned once its request has been handled.
 
+Quotas. A client over its quota has its response at once, and is not read from for as long as that says: a bound that
+ends with time. What it has sent before is held.
+
 Greeting. A client that has to authenticate first (`serving.session`) sends small frames until it has, and its transport
 gives it only so much time.
 
@@ -34,6 +37,8 @@ from odradek.errors import AuthenticationFailed, ProtocolError
 from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
+from odradek.serving import audit
+from odradek.serving.quotas import ClientQuotas
 from odradek.serving.refused_login import delay
 from odradek.serving.request import Request
 from odradek.serving.session import NewSession, Session, open_session
@@ -44,6 +49,7 @@ from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
+NO_API = -1
 MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
 MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting requests may always send one
 # Large requests of one conversation that are not answered yet. A producer that does not wait for its responses could
@@ -114,6 +120,29 @@ MOVES: Mapping[State, Mapping[Move, State]] = {
 }
 
 
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+class NoQuotas:
+    """Nothing limits the clients of a listener."""
+
+    is_active = times_requests = False
+
+    def find(self, api_key: int, caller: Caller) -> None:
+        return None
+
+
+NO_QUOTAS = NoQuotas()
+
+
+def _call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, callback)
+
+
 class RequestHandler(Protocol):
     """Handles the requests of all conversations."""
 
@@ -139,8 +168,13 @@ class Conversations:
         new_session: NewSession = open_session,
         watch: Watch | None = None,
         handlers: Mapping[str, RequestHandler] | None = None,
+        quotas: ClientQuotas | None = None,
+        call_later: CallLater | None = None,
     ) -> None:
-        """`handlers`: by listener name, for listeners with another handler than the default."""
+        """`handlers`: by listener name, for listeners with another handler than the default. `quotas`: of the clients
+        of all others."""
+        self._quotas = quotas
+        self.call_later = call_later or _call_later
         self.handler = handler
         self._handlers = handlers or {}
         self.watch = watch or Watch.off()
@@ -152,7 +186,8 @@ class Conversations:
         handler = self._handlers.get(transport.listener, self.handler)
         caller = Caller(address=transport.address, listener=transport.listener)
         session = self._new_session(caller, transport.peer_certificate)
-        conversation = Conversation(self, handler, transport, session)
+        quotas = self._quotas if transport.listener not in self._handlers else None
+        conversation = Conversation(self, handler, transport, session, quotas or NO_QUOTAS)
         self.watch.conversations[conversation] = None
         return conversation
 
@@ -161,8 +196,17 @@ class Conversation:
     """Receives the frames of one transport."""
 
     def __init__(
-        self, all_of_them: Conversations, handler: RequestHandler, transport: Transport, session: Session
+        self,
+        all_of_them: Conversations,
+        handler: RequestHandler,
+        transport: Transport,
+        session: Session,
+        quotas: ClientQuotas | NoQuotas,
     ) -> None:
+        self._quotas = quotas
+        self._is_muted = False  # by a quota, until `_mute_ends`
+        self._mute_ends = 0.0
+        self._unmuting: Timer | None = None
         self._all = all_of_them
         self._handler = handler
         self._turns = handler.turns
@@ -243,6 +287,7 @@ class Conversation:
             len(self._waiting) >= MAX_WAITING
             or self._waiting_bytes >= MAX_WAITING_BYTES
             or self._output.size > MAX_OUTPUT_BYTES
+            or self._is_muted
             or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and len(self._waiting) > 0)
         )
 
@@ -262,7 +307,8 @@ class Conversation:
         """An error ends this conversation and no other."""
         who = f" (client {shown(self._waiting[-1].caller.client_id)})" if self._waiting else ""
         if isinstance(error, AuthenticationFailed):
-            self._transport.close(f"authentication failed: {error}{who}")
+            audit.login_failed(self._session.caller, str(error))
+            self._transport.close(f"authentication failed: {error}{who}", logging.DEBUG)
         elif isinstance(error, ProtocolError):
             self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
@@ -306,9 +352,23 @@ class Conversation:
             if is_shared and self._handler.keeps(header.api_key, request.size):
                 frame = memoryview(bytearray(frame))
         self._watch.last = request
-        effect = self._handler.dispatch(request, frame, header.body)
+        if self._quotas.is_active:
+            effect = self._dispatch_metered(request, frame, header.body)
+        else:
+            effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
             self._wait_at_gate(effect)
+
+    def _dispatch_metered(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
+        """A quota may apply to it, perhaps one on the time that it takes."""
+        request.metered, request.frame_size = self._quotas.find(request.api_key, request.caller), len(frame)
+        if not self._quotas.times_requests:
+            return self._handler.dispatch(request, frame, body)
+        began = self._clock()
+        effect = self._handler.dispatch(request, frame, body)
+        if request.metered is not None:  # it is not a request of a replica
+            request.metered.spend(self._clock() - began)
+        return effect
 
     async def _answer_raw(self, message: bytes) -> None:
         """A message of a SASL mechanism, after SaslHandshake v0: it has no header, and neither has the response."""
@@ -329,7 +389,7 @@ class Conversation:
 
     def finish(self) -> None:
         try:
-            effect = self._handler.finish()
+            effect = self._finish_timed() if self._quotas.times_requests else self._handler.finish()
             if effect is not None:
                 self._wait_at_gate(effect)
         except Exception as error:
@@ -338,6 +398,15 @@ class Conversation:
             self.state = MOVES[HANDLING][REST]
         elif self.state is not READY and self.state is not CLOSED:
             self._settle()
+
+    def _finish_timed(self) -> Awaitable[None] | None:
+        """The run of Produce requests that arrived together takes its time here."""
+        began = self._clock()
+        effect = self._handler.finish()
+        metered = self._quotas.find(NO_API, self._session.caller)
+        if metered is not None:
+            metered.spend(self._clock() - began)
+        return effect
 
     def _settle(self) -> None:
         """What has to happen before the next frame may be handled?"""
@@ -408,18 +477,48 @@ class Conversation:
         """The head of the queue may be sent now, and responses that are ready behind it."""
         if self.state is CLOSED:
             return
-        waiting, output = self._waiting, self._output
+        waiting, output, throttle_ms = self._waiting, self._output, 0
         while waiting and (parts := waiting[0].parts) is not None:
             first = waiting.popleft()
             output.add(parts)
             if first.size:
                 self._waiting_bytes -= first.size
+            if first.throttle_ms > throttle_ms:
+                throttle_ms = first.throttle_ms
             self._all.waiting_in_all -= 1
         if self._transport.sending is IDLE and output.size:
             if waiting:  # their responses may follow in this turn, and leave together with this one
                 self._transport.flush_soon()
             else:
                 self._transport.flush_now()
+        if throttle_ms:
+            self._mute(throttle_ms / 1000)
+        if self.state is FULL:
+            self._settle()
+
+    # --- quotas ---
+
+    def _mute(self, seconds: float) -> None:
+        """The client was told to be silent for so long: until then nothing more is read from it, and what has arrived
+        is held. That is a bound like others, but one that a timer ends."""
+        ends = self._clock() + seconds
+        if self.state is CLOSED or (self._is_muted and ends <= self._mute_ends):
+            return
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+        self._is_muted, self._mute_ends = True, ends
+        self._unmuting = self._all.call_later(seconds, self._unmute)
+        self._all.call_later(0, self._fall_silent)
+
+    def _fall_silent(self) -> None:
+        """Once the frames that arrived together have been handled."""
+        if self._is_muted and self.state is READY:
+            self._move(Move.FILL)
+            self._transport.pause_reading()
+
+    def _unmute(self) -> None:
+        self._is_muted = False
+        self._unmuting = None
         if self.state is FULL:
             self._settle()
 
@@ -437,6 +536,8 @@ class Conversation:
 
     def lost(self, reason: str) -> None:
         self._move(Move.CLOSE)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._watch.conversations.pop(self, None)
         self._drop_held()
         for request in self._waiting:

@@ -19,6 +19,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted
 from odradek.host.metrics import count_error
 from odradek.model import TopicPartition
+from odradek.serving import audit
 from odradek.serving.naming import request_fields, sender_of
 from odradek.wording import one_line, shown
 
@@ -190,13 +191,14 @@ def log_refusal(request: "Request", subject: str, code: int, reason: str | None)
     error = ErrorCode(code)
     count_error(request.api_key, code)
     level = logging.DEBUG if error in ROUTINE else logging.INFO
-    if not log.isEnabledFor(level):
+    logger = audit.log if error in audit.DENIALS else log
+    if not logger.isEnabledFor(level):
         return
     reason = reason or EXPLANATIONS.get(error, "")
     why = f"{error.name}: {one_line(reason, MAX_REASON)}" if reason else error.name
     of = f" of {subject}" if subject else ""
     counted(
-        log,
+        logger,
         level,
         request.caller.host,
         f"{api_name(request.api_key)}{of} refused with {error.name}",

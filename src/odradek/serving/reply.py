@@ -26,6 +26,7 @@ from odradek.wire.codec import Message, Steps, takes_steps
 from odradek.wire.frame import encode_response, encode_response_in_steps
 
 if TYPE_CHECKING:
+    from odradek.serving.quotas import Metered
     from odradek.serving.request import Request
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Reply:
         "api_key",
         "caller",
         "correlation_id",
+        "metered",
         "on_abandoned",
         "on_answered",
         "parts",
@@ -66,6 +68,7 @@ class Reply:
     unfinished: asyncio.Task[None] | None
     amend: Amend | None
     throttle_ms: int
+    metered: "Metered | None"
 
     @property
     def is_answered(self) -> bool:
@@ -84,6 +87,8 @@ class Reply:
         if self.amend is not None:
             message = self.amend(message)
         if hasattr(message, "throttle_time_ms"):
+            if self.metered is not None:
+                self.metered.answered(self)  # type: ignore[arg-type]
             message.throttle_time_ms = self.throttle_ms
         return message
 

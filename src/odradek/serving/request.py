@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.model import Caller
 from odradek.net.transport import Part
+from odradek.serving.quotas import Metered
 from odradek.serving.reply import Amend, Reply
 from odradek.serving.session import Session
 from odradek.serving.turns import Turns
@@ -19,7 +20,7 @@ Rest = Coroutine[Any, Any, Message | None]
 class Request(Reply):
     """Gets exactly one response (see `reply`)."""
 
-    __slots__ = ("rest", "session", "size")
+    __slots__ = ("frame_size", "rest", "session", "size")
 
     def __init__(
         self,
@@ -40,10 +41,12 @@ class Request(Reply):
         self.on_abandoned: Callable[[], None] | None = None
         self.rest: Rest | None = None
         self.amend: Amend | None = None  # the last change to the response, if there is one
+        self.metered: Metered | None = None  # set if a quota applies, with `frame_size`
         self.throttle_ms = 0  # for which a quota asks the client to be silent
         self.parts: Sequence[Part] | None = None  # None until it is answered
         self.refusals: list[tuple[str, int, str | None]] | None = None  # to be logged with the response
         self.size = 0  # of its frame, if that is large
+        self.frame_size = 0  # whatever its size; only if it is metered
         self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
 
     def then(self, rest: Rest) -> None:

@@ -27,6 +27,7 @@ from odradek.serving.authorizer import Authorizer
 from odradek.serving.cluster import Cluster
 from odradek.serving.coordination import Coordination
 from odradek.serving.partitions import Partitions
+from odradek.serving.quotas import ClientQuotas
 from odradek.serving.road import Road
 from odradek.serving.session import NewSession, open_session
 from odradek.serving.turns import Turns
@@ -66,7 +67,16 @@ class ThisNode:
 class Services:
     """The parts of a node, as handlers see them, and the roads to all handlers."""
 
-    __slots__ = ("_roads", "authorizer", "cluster", "coordination", "new_session", "node", "partitions")
+    __slots__ = (
+        "_roads",
+        "authorizer",
+        "cluster",
+        "coordination",
+        "new_session",
+        "node",
+        "partitions",
+        "quotas",
+    )
 
     def __init__(
         self,
@@ -76,7 +86,9 @@ class Services:
         node: ThisNode,
         authorizer: Authorizer,
         new_session: NewSession = open_session,
+        quotas: ClientQuotas | None = None,
     ) -> None:
+        self.quotas = quotas  # that conversations keep their clients within
         self.new_session = new_session  # how connections begin
         self.cluster = cluster
         self.partitions = partitions

@@ -6,7 +6,7 @@ It reads committed records from any source, and waits for the high watermarks of
 from collections.abc import Iterable, Sequence
 
 from odradek.api.fetch.parts import FetchParts
-from odradek.api.fetch.response import respond
+from odradek.api.fetch.response import respond, respond_throttled
 from odradek.errors import ErrorCode, KafkaError
 from odradek.fetching.sessions import FetchSession, Wanted
 from odradek.fetching.waiting import Wait
@@ -34,6 +34,9 @@ class ConsumerFetch:
         self._message = message
         self._session = session
         self._limit = min(message.max_bytes, parts.max_bytes)
+        if request.metered is not None:
+            self._limit = request.metered.max_fetched_bytes(self._limit)
+        self._min_bytes = min(message.min_bytes, self._limit)
         is_committed = message.isolation_level == READ_COMMITTED
         self._isolation = Isolation.TXN_COMMITTED if is_committed else Isolation.HIGH_WATERMARK
         if parts.selects_by_rack:
@@ -58,10 +61,7 @@ class ConsumerFetch:
         """To respond now: there is nothing to wait for, or the client does not wait."""
         message = self._message
         return (
-            self._size >= message.min_bytes
-            or self._ends_wait
-            or message.max_wait_ms <= 0
-            or not self._answers
+            self._size >= self._min_bytes or self._ends_wait or message.max_wait_ms <= 0 or not self._answers
         )
 
     def read_partition(self, wanted: Wanted, size_so_far: int) -> Fetched:
@@ -133,7 +133,7 @@ class ConsumerFetch:
             self._ends_wait = True
         if self._news is not None:
             self._news.add(position)
-        if error or self._ends_wait or self._size >= self._message.min_bytes:
+        if error or self._ends_wait or self._size >= self._min_bytes:
             self._finish(is_fresh=self._size == answer.length)
         else:
             self._wait.again(position)
@@ -167,4 +167,12 @@ class ConsumerFetch:
     # --- responding ---
 
     def answer(self) -> None:
+        metered = self._request.metered
+        if metered is not None and not metered.fetched(self._request, _size_of(self._answers)):
+            respond_throttled(self._request, self._session)
+            return
         respond(self._request, self._session, self._answers)
+
+
+def _size_of(answers: Iterable[tuple[Wanted, Fetched]]) -> int:
+    return sum(answer.length for _, answer in answers)

@@ -82,6 +82,7 @@ class Handler:
     ) -> ConsumerFetch | FollowerFetch:
         replica_id = replica_of(message)
         if replica_id >= 0:
+            request.metered = None  # quotas are for clients
             return FollowerFetch(self._parts, request, message, session, replica_id, named)
         return ConsumerFetch(self._parts, request, message, session)
 

@@ -33,6 +33,16 @@ def respond(request: Request, session: FetchSession, answers: Answers) -> None:
     request.answer_parts(parts)
 
 
+def respond_throttled(request: Request, session: FetchSession) -> None:
+    """Without anything: the client's quota is exceeded. A session that began with this request is not told of, so the
+    client begins another one."""
+    session_id = session.id if session.is_incremental else NO_SESSION
+    parts = encode_fetch_response(
+        request.version, request.correlation_id, ErrorCode.NONE, session_id, NO_TOPICS, request.throttle_ms
+    )
+    request.answer_parts(parts)
+
+
 def refuse_whole(request: Request, error: ErrorCode) -> None:
     """Something is wrong with the session that the request names."""
     parts = encode_fetch_response(

@@ -149,6 +149,8 @@ class Production:
 
     def send(self) -> None:
         request = self.request
+        if request.metered is not None:
+            request.metered.produced(request, has_response=True)
         if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
             request.answer_in_steps(self._encode())
             return
@@ -169,6 +171,8 @@ class Production:
         codes = {
             answer.error_code for topic in self.answers for answer in topic.partitions if answer.error_code
         }
+        if self.request.metered is not None:
+            self.request.metered.produced(self.request, has_response=False)
         self.request.answer_nothing()
         return ", ".join(sorted(ErrorCode(code).name for code in codes))
 

@@ -16,7 +16,7 @@ TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, CreatePartitionsResponse]:
     request: Any = part.request
-    return create_partitions(image, request, terms.rng)
+    return create_partitions(image, request, terms.rng, terms.spend)
 
 
 def cut(image: MetadataImage, request: CreatePartitionsRequest, config: BrokerConfig) -> Steps[list[Part]]:

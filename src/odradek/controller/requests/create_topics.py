@@ -17,7 +17,7 @@ TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, CreateTopicsResponse]:
     request: Any = part.request
-    return create_topics(image, request, terms.config, terms.rng, part.partition_count)
+    return create_topics(image, request, terms.config, terms.rng, part.partition_count, terms.spend)
 
 
 def cut(image: MetadataImage, request: CreateTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:

@@ -17,7 +17,7 @@ TOPICS_AT_ONCE = 10  # in one turn of the event loop
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, DeleteTopicsResponse]:
     request: Any = part.request
-    return delete_topics(image, request, terms.config, terms.version)
+    return delete_topics(image, request, terms.config, terms.version, terms.spend)
 
 
 def cut(image: MetadataImage, request: DeleteTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:

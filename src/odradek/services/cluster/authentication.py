@@ -31,6 +31,7 @@ from odradek.security.plain import PlainExchange
 from odradek.security.principals import NoRuleMatches
 from odradek.security.scram_server import ScramExchange
 from odradek.security.stores import BadStore
+from odradek.serving import audit
 from odradek.serving.session import Sasl, Session
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class Authentication:
             try:
                 principal = door.security.rules.principal_of_certificate(certificate)
             except (BadCertificate, NoRuleMatches) as error:
+                audit.login_failed(caller, str(error))
                 raise ConnectionRefusedError(str(error)) from None
             caller = caller._replace(principal=principal)
         return Session(caller, door.sasl)

@@ -47,6 +47,7 @@ from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
 from odradek.services.cluster.forwarding import DecideHere, Forwarder
 from odradek.services.cluster.quorum import Listener, Quorum, QuorumConfig
+from odradek.serving import audit
 from odradek.serving.naming import sender
 from odradek.serving.turns import Turns
 from odradek.storage.config import LogConfig
@@ -345,7 +346,10 @@ def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], calle
     """Log who changed what. Of a large request only the first changes are logged at info level, the rest at debug."""
     who = sender(caller)
     level = logging.INFO
-    for number, (text, named) in enumerate(changes(before, records)):
+    for number, (text, named, is_audited) in enumerate(changes(before, records)):
+        if is_audited:
+            audit.changed(caller, text, named)
+            continue
         if number == MAX_CHANGES_LOGGED:
             log.info("%s changed more in the same request, which is logged at debug level", who)
             level = logging.DEBUG

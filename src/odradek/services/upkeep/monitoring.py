@@ -139,6 +139,10 @@ class Monitoring:
         text.add("received_bytes_total", [({"side": side}, one.received_bytes) for side, one in sides])
         text.add("sent_bytes_total", [({"side": side}, one.sent_bytes) for side, one in sides])
         text.add("connections_total", [({"side": side}, one.connections) for side, one in sides])
+        throttles = sorted(metrics.throttles.items())
+        text.add("throttled_responses_total", [({"quota": quota}, one.responses) for quota, one in throttles])
+        text.add("throttle_seconds_total", [({"quota": quota}, one.seconds) for quota, one in throttles])
+        text.add("throttled_connections_total", [({}, of.traffic["clients"].throttled_connections)])
         text.add("connections", [({}, of.connection_count())])
         text.add("groups", [({}, of.group_count())])
 
@@ -250,6 +254,9 @@ HELP = {
     "received_bytes_total": "Bytes received from those who connected to this node, or from nodes it connected to.",
     "sent_bytes_total": "Bytes sent, likewise.",
     "connections_total": "Connections made since the start, likewise.",
+    "throttled_responses_total": "Responses to clients over a quota, by quota: produce, fetch, request, mutation.",
+    "throttle_seconds_total": "For how long these clients were throttled, in all.",
+    "throttled_connections_total": "Connections that were not served because of the quota of their address.",
     "connections": "Connections to this node now.",
     "groups": "Groups that this node coordinates.",
     "replicas": "Replicas that this node keeps.",
