@@ -1,7 +1,7 @@
 """Faults of protected nodes under load, and what must come of them: no record is lost, no write fails.
 
-A node is killed, restarted or paused; all nodes are killed; a certificate is replaced; the password of a user changes, and
-is needed by whoever connects from then on.
+A node is killed, restarted or paused; all nodes are killed; a certificate is replaced; the password of a user changes,
+and is needed by whoever connects from then on.
 """
 
 import random
