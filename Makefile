@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -170,6 +170,9 @@ bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, N
 bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three beside Apache Kafka's, and lose nodes of them
 	$(BIN)/python -m bench cluster $(ARGS)
 	$(BIN)/python -m bench.failover $(filter --quick,$(ARGS)) $(FAILOVER_ARGS)
+
+bench-security: $(BENCH_INSTALLED) bench-packages ## Measure TLS and logins beside a warm Apache Kafka, in about eight minutes (ARGS=--quick)
+	$(BIN)/python -m bench.security $(ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from odradek.broker import settings
-from odradek.broker.node import Node
+from odradek.broker.protection import Protection
 from odradek.errors import ErrorCode
 from odradek.net.security import Security
 from odradek.net.simulated_greeting import NO_FAULTS, GreetingFaults, ProtectedTransport
 from odradek.records.record import Record, build_batch
+from odradek.serving.session import open_session
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster.clusters import Cluster, new_cluster
@@ -25,8 +26,8 @@ WRITES = 40
 def protected_listeners_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated network needs no certificates."""
     monkeypatch.setattr(settings, "check_listeners", lambda config: None)
-    monkeypatch.setattr(Node, "_link_security", lambda self, config, listener, protocol: Security(protocol))
-    monkeypatch.setattr(Node, "_new_authentication", lambda self: None)
+    monkeypatch.setattr(Protection, "_link", lambda self, config, listener, protocol: Security(protocol))
+    monkeypatch.setattr(Protection, "new_session_of", lambda self, config, image: open_session)
 
 
 async def produce(cluster: Cluster, value: bytes) -> int:

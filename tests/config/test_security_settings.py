@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.config.broker import BrokerConfig
+from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import SecurityProtocol
 from odradek.config.security import link_security, listener_security
@@ -97,12 +97,44 @@ def test_bearer_tokens_need_keys_an_issuer_and_an_audience():
         ({**TLS, "ssl.cipher.suites": "TLS_RSA_WITH_RC4_128_MD5"}, "is not one of"),
         ({**TLS, "ssl.endpoint.identification.algorithm": "ldap"}, "must be https"),
         ({"ssl.keystore.location": "broker.jks"}, "keytool -importkeystore"),
-        ({**TLS, "ssl.truststore.certificates": "", "ssl.client.auth": "required"}, "whose certificates"),
+        (
+            {**TLS, "ssl.truststore.certificates": "", "listener.name.clients.ssl.client.auth": "required"},
+            "whose certificates",
+        ),
         ({**TLS, "sasl.jaas.config": USERS, "ssl.principal.mapping.rules": "RULE:("}, "RULE"),
     ],
 )
 def test_what_would_be_weaker_than_it_looks_is_refused(settings, said):
     assert said in refusal(of_clients, **settings)
+
+
+def test_certificates_of_clients_that_log_in_are_asked_for_by_the_listeners_own_setting_alone():
+    jaas, wanted = {"sasl.jaas.config": USERS}, {"ssl.client.auth": "required"}
+    assert of_clients(**TLS, **jaas, **wanted).tls.client_authentication == "none"
+    own = {"listener.name.clients.ssl.client.auth": "required"}
+    assert of_clients(**TLS, **jaas, **own).tls.client_authentication == "required"
+    of_ssl = config(**TLS, **wanted, **{"listener.security.protocol.map": "CLIENTS:SSL,CONTROLLER:PLAINTEXT"})
+    found = listener_security(of_ssl, "CLIENTS", SecurityProtocol.SSL)
+    assert found.tls.client_authentication == "required"
+
+
+def test_the_largest_frame_before_authentication_may_be_a_listeners_own():
+    own = {"listener.name.clients.sasl.server.max.receive.size": "2048", "sasl.jaas.config": USERS}
+    assert of_clients(**TLS, **own).max_receive_size == 2048
+    assert of_clients(**TLS, **{"sasl.jaas.config": USERS}).max_receive_size == 65536
+
+
+@pytest.mark.parametrize("prefix", ["listener.name.client", "listener.name.CLIENTS"])
+@pytest.mark.parametrize("key", ["ssl.client.auth", "plain.sasl.jaas.config"])
+def test_protection_of_a_listener_that_does_not_exist_is_refused(prefix, key):
+    settings = {
+        "listeners": "CLIENTS://:9092",
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL",
+        "inter.broker.listener.name": "CLIENTS",
+        f"{prefix}.{key}": "required",
+    }
+    with pytest.raises(ConfigError, match="there is no such listener"):
+        load_broker_config(overrides=settings)
 
 
 # --- controllers ---
@@ -142,6 +174,7 @@ def test_a_controllers_listener_with_tls_asks_for_certificates():
 def test_a_node_logs_in_to_others_with_the_name_and_password_of_its_module():
     settings = {"listener.name.clients.scram-sha-512.sasl.jaas.config": USERS.replace(PLAIN, SCRAM)}
     settings["sasl.mechanism.inter.broker.protocol"] = "SCRAM-SHA-512"
+    settings["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
     found = link_security(config(**TLS, **settings), "CLIENTS", SecurityProtocol.SASL_SSL)
     assert (found.mechanism, found.username, found.password) == ("SCRAM-SHA-512", "node", "hunter2")
     assert found.tls.check_hostname and "hunter2" not in repr(found)
@@ -152,9 +185,16 @@ def test_a_link_without_what_it_needs_is_refused():
     assert "no username" in refusal(link_security, *link, SecurityProtocol.SASL_SSL)
     bearer = {
         "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.jaas.config": f"{OAUTHBEARER} required;",
     }
     assert "nodes log in" in refusal(
         link_security, config(**TLS, **bearer), "CLIENTS", SecurityProtocol.SASL_SSL
     )
     assert "whose certificates" in refusal(link_security, config(), "CLIENTS", SecurityProtocol.SSL)
+
+
+def test_a_node_logs_in_with_a_mechanism_that_its_own_listener_has():
+    settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-512", "sasl.jaas.config": USERS, **TLS}
+    said = refusal(link_security, config(**settings), "CLIENTS", SecurityProtocol.SASL_SSL)
+    assert "sasl.enabled.mechanisms of listener CLIENTS does not have it" in said

@@ -13,7 +13,7 @@ from odradek.controller.controller import Controller
 from odradek.controller.requests import create_topics as create_topics_request
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import LOST_DIRECTORY, ResourceType
-from odradek.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
+from odradek.metadata.records import AccessControlEntryRecord, ConfigRecord, PartitionRecord, TopicRecord
 from odradek.model import Caller, Principal
 from odradek.wire.codec import drain, encode, read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
@@ -52,6 +52,7 @@ from odradek.wire.messages.assign_replicas_to_dirs import TopicDataInRequest as 
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
+from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -64,6 +65,7 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
+from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.envelope import EnvelopeRequest
@@ -84,6 +86,7 @@ IMAGE = apply(
         *(TopicRecord("t", T), PartitionRecord(0, T, [1, 2], [1, 2], leader=1)),
         *(TopicRecord("u", U), PartitionRecord(0, U, [1], [1], leader=1)),
         ConfigRecord(TOPIC, "t", "retention.ms", "1"),
+        AccessControlEntryRecord(UUID(int=9), 2, "t", 3, "User:eve", "*", 3, 2),
     ],
 )
 
@@ -168,6 +171,13 @@ REQUESTS = {
     ),
     "ListPartitionReassignments, all": ListPartitionReassignmentsRequest(topics=None),
     "UnregisterBroker": UnregisterBrokerRequest(4),
+    "CreateAcls": CreateAclsRequest(
+        [
+            AclCreation(2, "t", 4, "User:ann", "*", 3, 3),
+            AclCreation(2, "", 3, "User:ann", "*", 3, 3),
+        ]
+    ),
+    "DeleteAcls": DeleteAclsRequest([DeleteAclsFilter(1, None, 1, "User:eve", None, 1, 1)]),
     "AlterClientQuotas": AlterClientQuotasRequest(
         [
             EntryDataInRequest(

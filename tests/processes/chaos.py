@@ -1,6 +1,6 @@
 """Do things to three nodes that keep records under load, by chance, and tell how much was survived.
 
-python -m tests.processes.chaos --seconds 600 --seed 7
+python -m tests.processes.chaos --seconds 600 --seed 7 [--secure]
 """
 
 import argparse
@@ -9,9 +9,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from tests.processes import secure_play
 from tests.processes.disk_faults import DAMAGE, fill_the_disk, small_disks
-from tests.processes.record_faults import FAULTS, Fault, in_turn, name_of, play
+from tests.processes.record_faults import FAULTS, in_turn, name_of, play
 from tests.processes.record_moves import MOVES
 from tests.support import RunningBroker
 
@@ -27,9 +29,14 @@ def main() -> int:
         "--seconds", type=float, default=DEFAULT_SECONDS, help="begin no new fault after this time"
     )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument(
+        "--secure", action="store_true", help="certificates between nodes, TLS and passwords for clients"
+    )
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
     rng = random.Random(options.seed)
+    if options.secure:
+        return play_secure(rng, options.seconds)
     with tempfile.TemporaryDirectory() as directory, small_disks(Path(directory), NODE_IDS) as can_fill:
         faults = [*FAULTS, *MOVES, *DAMAGE]
         if can_fill:
@@ -43,7 +50,17 @@ def main() -> int:
     return 0
 
 
-def announced(faults: Iterator[Fault], seconds: float) -> Iterator[Fault]:
+def play_secure(rng: random.Random, seconds: float) -> int:
+    faults = announced(in_turn(rng, list(secure_play.FAULTS)), seconds)
+    with tempfile.TemporaryDirectory() as directory:
+        ledger = secure_play.play(Path(directory), faults, rng)
+        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
+    print(f"{ledger.acknowledged} acknowledged records were read back in order")
+    return 0
+
+
+def announced(faults: Iterator[Any], seconds: float) -> Iterator[Any]:
     """For so long, and each with a line when it begins."""
     started = time.monotonic()
     for fault in faults:

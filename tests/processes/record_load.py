@@ -15,10 +15,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from kafka import KafkaProducer
 
+from odradek.testing import Login
 from tests.processes.record_ledger import RecordLedger
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)  # that its brokers go away is what the tests are about
 
+EVERYBODY = Login()
 REQUEST_TIMEOUT_MS = 4_000  # after which a client gives up on a broker that does not answer
 DELIVERY_TIMEOUT_MS = 600_000
 SENDING = 50  # records of one producer that may wait for their acknowledgement
@@ -29,8 +31,9 @@ GROUPS = {"classic-group": "classic", "consumer-group": "consumer"}  # name and 
 
 
 class RecordLoad:
-    def __init__(self, bootstrap: str, topic: str, ledger: RecordLedger) -> None:
+    def __init__(self, bootstrap: str, topic: str, ledger: RecordLedger, login: Login = EVERYBODY) -> None:
         self._bootstrap = bootstrap
+        self._login = login
         self._topic = topic
         self._ledger = ledger
         self._no_more_records = threading.Event()
@@ -90,6 +93,7 @@ class RecordLoad:
             {
                 "bootstrap.servers": self._bootstrap,
                 "client.id": "confluent",
+                **self._login.librdkafka,
                 "enable.idempotence": True,
                 "acks": "all",
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS,
@@ -118,6 +122,7 @@ class RecordLoad:
         producer = KafkaProducer(
             bootstrap_servers=self._bootstrap.split(","),
             client_id="kafka-python",
+            **self._login.python,
             enable_idempotence=True,
             acks="all",
             request_timeout_ms=REQUEST_TIMEOUT_MS,
@@ -146,6 +151,7 @@ class RecordLoad:
     def _member(self, group: str, protocol: str) -> None:
         settings: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap,
+            **self._login.librdkafka,
             "group.id": group,
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
@@ -179,12 +185,13 @@ class RecordLoad:
 
 
 def read_all(
-    bootstrap: str, topic: str, ends: dict[int, int], timeout_s: float
+    bootstrap: str, topic: str, ends: dict[int, int], timeout_s: float, login: Login = EVERYBODY
 ) -> dict[int, dict[int, bytes]]:
     """Every record of a topic up to these offsets, by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            **login.librdkafka,
             "group.id": "reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",

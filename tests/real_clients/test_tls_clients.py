@@ -12,13 +12,15 @@ from pathlib import Path
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from odradek.cli.certificates import issue, new_authority
 from odradek.client.cluster import Cluster
 from odradek.client.deadline import TimedOut
 from odradek.client.properties import parse_properties
 from odradek.security.jaas import PLAIN
+from tests.processes.nodes import until
 from tests.security_cluster import PASSWORDS, configured_broker, users
 
 
@@ -49,7 +51,7 @@ def broker(directory):
 
 
 def port_of(broker, listener):
-    told = next(line for line in broker.log.splitlines() if " started: " in line)
+    told = next(line for line in reversed(broker.log.splitlines()) if " started: " in line)
     return "localhost:" + told.split(f"{listener}://localhost:")[1].split(",")[0].strip().split()[0]
 
 
@@ -181,6 +183,32 @@ def test_new_certificates_are_used_without_a_restart_and_connections_stay(broker
     assert "uses new certificates for new connections" in broker.log
     producer.produce(topic, b"after")
     assert producer.flush(30) == 0
+
+
+def test_a_listener_is_told_where_its_new_certificate_is(broker, directory):
+    """By IncrementalAlterConfigs, as with Kafka; what is about all listeners, or secret, is refused."""
+    other = issue(directory, "moved", ["localhost"])
+    before = serial(broker)
+    admin = AdminClient(with_password(broker, directory))
+    alter(admin, "listener.name.passwords.ssl.keystore.location", str(other))
+    until(lambda: serial(broker) != before, "the new certificate is used")
+    for key in ("ssl.keystore.location", "listener.name.passwords.plain.sasl.jaas.config"):
+        with pytest.raises(KafkaException, match="Only a"):
+            alter(admin, key, "/nowhere")
+    after = serial(broker)
+    alter(admin, "listener.name.passwords.ssl.keystore.location", "/nowhere.pem")
+    until(lambda: "listener PASSWORDS keeps its certificates" in broker.log, "the refusal is logged")
+    assert serial(broker) == after
+    broker.restart()
+    assert "are not used for its certificates" in broker.log
+    assert serial(broker) == before  # that of the settings file
+
+
+def alter(admin, name, value):
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result(30)
 
 
 def serial(broker):

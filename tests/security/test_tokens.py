@@ -136,6 +136,10 @@ def test_cve_2026_33557_nothing_of_a_token_is_believed_before_its_signature():
     header, _, signature = token().split(".")
     with pytest.raises(InvalidToken):
         check(f"{header}.{b64({**CLAIMS, 'sub': 'admin'})}.{signature}")
+    somebody = rsa.generate_private_key(65537, 2048)
+    for claims in (CLAIMS, {**CLAIMS, "iss": "https://anybody", "preferred_username": "admin"}):
+        with pytest.raises(InvalidToken):
+            check(jwt.encode(claims, somebody, "RS256", {"kid": "r"}))
     with pytest.raises(BadKeySource):
         parse_key_set('{"keys": []}')
 

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable
 
+import pytest
+
 from odradek.apis.table import api_name
 from odradek.model import ANONYMOUS, Caller, Principal
 from odradek.security.exchange import Proven
@@ -172,3 +174,20 @@ def test_after_a_handshake_of_version_0_messages_have_no_header() -> None:
         assert not client.closed
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_a_client_that_leaves_before_the_response_to_its_login_is_no_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        keeper = Doorkeeper()
+        keeper.handshake_version = 0
+        client = NotedTransport(keeper.conversations.begin, "SASL_PLAINTEXT")
+        client.arrive(*frames(SASL_HANDSHAKE), memoryview(b"let me in"))
+        client.close("closed by the peer")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert client.flushes_due == 0
+
+    asyncio.run(scenario())
+    assert "this is a bug" not in caplog.text

@@ -80,12 +80,21 @@ class Access:
     bootstrap: str
     given: dict[str, str]  # the user's settings, by librdkafka's or Java's names
     client_id: str = "odradek-cli"
+    of_controllers: dict[str, str] | None = (
+        None  # the settings for controllers' listeners; None: the same ones
+    )
     warn: Callable[[str], None] = field(default=lambda warning: None)  # takes what its user should know
     heard: Heard = field(default_factory=Heard)
     kept: dict[Address, Kept] = field(default_factory=dict, repr=False)
 
     def servers(self) -> list[Address]:
         return addresses_of(self.bootstrap)
+
+    def to_controllers(self) -> "Access":
+        """The same cluster, for requests to its controllers' own listeners."""
+        if self.of_controllers is None:
+            return self
+        return Access(self.bootstrap, self.of_controllers, self.client_id, self.warn)
 
     def unreachable(self, cause: str | None) -> str:
         """Why there is no response, in one line."""

@@ -103,14 +103,18 @@ def _replica(one: ReplicaState) -> Replica:
 
 def _controllers(cluster: Access, voters: Sequence[Address]) -> dict[int, Address]:
     """All that are registered: only their own listeners know them."""
+    reasons: list[str] = []
     for address in voters:
         try:
             request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-            answer = ask(cluster, address, request, DescribeClusterResponse, least_version=1)
-        except AdminError:
+            answer = ask(cluster.to_controllers(), address, request, DescribeClusterResponse, least_version=1)
+        except AdminError as error:
+            reasons.append(str(error))
             continue
         if not answer.error_code:
             return {one.broker_id: Address(one.host, one.port) for one in answer.brokers}
+    if reasons:
+        cluster.warn(f"no new controller gets a vote, because the controllers cannot be asked: {reasons[0]}")
     return {}
 
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import NodeCoordinators
+from odradek.broker.protection import Protection
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.authorizer import access_control
 from odradek.config.broker import BrokerConfig
-from odradek.config.listeners import Listener, SecurityProtocol
+from odradek.config.listeners import Listener
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines, metrics
 from odradek.host.interface import Host
@@ -36,8 +37,7 @@ from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import Caller
 from odradek.net.bounds import Bounds
 from odradek.net.deadlines import Deadlines
-from odradek.net.network import Dialer, Network
-from odradek.net.security import PLAINTEXT, Security
+from odradek.net.network import Network
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
@@ -65,7 +65,6 @@ from odradek.serving.dispatch import Dispatcher, controller_handlers
 from odradek.serving.partitions import Partitions
 from odradek.serving.quotas import ClientQuotas
 from odradek.serving.services import Services, ThisNode
-from odradek.serving.session import open_session
 from odradek.serving.turns import Turns
 from odradek.serving.watch import Watch
 from odradek.storage.disk.files import Files
@@ -74,7 +73,6 @@ from odradek.wire.codec import Message
 from odradek.wording import duration
 
 if TYPE_CHECKING:
-    from odradek.services.cluster.authentication import Authentication
     from odradek.services.upkeep.monitoring import Monitoring
     from odradek.serving.standard_authorizer import StandardAuthorizer
 
@@ -118,14 +116,7 @@ class Node:
         self.data_dir = config.log_dirs[0]
         self._host = host
         self._network = network
-        self._random_bytes = random_bytes or rng.randbytes
-        self._to_brokers = Dialer(
-            network, self._link_security(config, config.brokers_listener_name, config.inter_broker_protocol)
-        )
-        self._to_controllers = Dialer(
-            network,
-            self._link_security(config, config.controller_listener_names[0], config.controller_protocol),
-        )
+        self._protection = Protection(config, host, network, random_bytes or rng.randbytes)
         self._rng = rng
         self._files = files
         self._acls = self._new_authorizer()
@@ -144,22 +135,6 @@ class Node:
         except BaseException:
             self._store.release()
             raise
-
-    def _link_security(self, config: BrokerConfig, listener: str, protocol: SecurityProtocol) -> Security:
-        """How this node connects to the listener of that name on others."""
-        if protocol is SecurityProtocol.PLAINTEXT:
-            return PLAINTEXT
-        from odradek.services.cluster.greeting_nodes import new_link_security  # imports OpenSSL
-
-        return new_link_security(config, listener, protocol, self._host, self._random_bytes)
-
-    def _new_authentication(self) -> "Authentication | None":
-        """None if all listeners are open to everybody: its code is imported only where it is needed."""
-        if all(item.protocol is SecurityProtocol.PLAINTEXT for item in self.config.listeners):
-            return None
-        from odradek.services.cluster.authentication import Authentication
-
-        return Authentication(self.config, self._host, lambda: self.metadata.image, self._random_bytes)
 
     def _new_authorizer(self) -> "StandardAuthorizer | None":
         """None if everybody may do everything: its code is imported only where it is needed."""
@@ -194,7 +169,7 @@ class Node:
             self.config,
             self._rng,
             self._host,
-            self._to_controllers,
+            self._protection.to_controllers,
             turns,
             self._listeners(),
             self._failed,
@@ -206,7 +181,7 @@ class Node:
             self.node_id,
             self.metadata,
             self._host,
-            self._to_controllers,
+            self._protection.to_controllers,
             self._rng,
             config["broker.rack"],
             registration_settings(config),
@@ -216,7 +191,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             self._host,
-            self._to_brokers,
+            self._protection.to_brokers,
             self.metadata,
             config,
             lambda message, version, timeout: self._peers.ask(self.node_id, message, version, timeout),
@@ -258,7 +233,7 @@ class Node:
             self.node_id,
             self._inter_broker_listener,
             host,
-            self._to_brokers,
+            self._protection.to_brokers,
             self.metadata,
             fetch_settings(config),
             self._follower_quota,
@@ -290,9 +265,12 @@ class Node:
     def _new_services(self, turns: Turns) -> Services:
         config, host = self.config, self._host
         self._peers = Peers(
-            self.node_id, self._inter_broker_listener, host, self._to_brokers, lambda: self.services
+            self.node_id,
+            self._inter_broker_listener,
+            host,
+            self._protection.to_brokers,
+            lambda: self.services,
         )
-        self._authentication = self._new_authentication()
         self._quotas = ClientQuotas(config, host.steady_ms, self.metrics)
         self._quotas.apply(self.metadata.image)
         return Services(
@@ -323,7 +301,7 @@ class Node:
                 self._lifecycle.broker_epoch,
             ),
             self._authorizer,
-            open_session if self._authentication is None else self._authentication.new_session,
+            self._protection.new_session_of(config, lambda: self.metadata.image),
             self._quotas,
         )
 
@@ -471,6 +449,7 @@ class Node:
                 lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
                 lambda config: self._disk.reconfigure(config["disk.reserve.bytes"]),
                 lambda config: self._server.reconfigure(self._bounds()),
+                self._protection.reconfigure,
             ):
                 try:
                     reconfigure(config)
@@ -483,14 +462,13 @@ class Node:
         """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
-        if self._authentication is not None:
-            await self._authentication.start()
-            self._tasks.append(self._host.create_task(self._authentication.run()))
+        if (authentication := await self._protection.start()) is not None:
+            self._tasks.append(self._host.create_task(authentication.run()))
         controllers = bind_again(
             self._server,
             self.config.controller_listeners,
             self.metadata.quorum.recorded_ports,
-            self._listener_security,
+            self._protection.of_listener,
         )
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
@@ -506,7 +484,7 @@ class Node:
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
         if self.config.is_broker:
-            bound = bind(self._server, self.config.broker_listeners, self._listener_security)
+            bound = bind(self._server, self.config.broker_listeners, self._protection.of_listener)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
             self._tasks.append(self._host.create_task(self._disk.run()))
             was_clean = self._store.was_clean and not self._store.has_damaged_logs
@@ -529,12 +507,6 @@ class Node:
                 for item in (*self.listeners, *self.controller_listeners)
             ),
         )
-
-    def _listener_security(self, listener: Listener) -> Security:
-        contexts = None if self._authentication is None else self._authentication.contexts(listener.name)
-        if contexts is None:
-            return Security(listener.protocol)
-        return Security(listener.protocol, tls=lambda: contexts.current)
 
     async def _serve_pages(self) -> None:
         """Before anything else, so that /readyz says what the node waits for."""

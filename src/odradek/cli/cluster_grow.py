@@ -1,9 +1,10 @@
 """`odradek cluster grow`: spread over all its nodes what a cluster has on some of them (`admin.growth`)."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
-from odradek.admin.access import Access
+from odradek.admin.access import Access, read_settings
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.framework import Option
 from odradek.cli.output import print_json, print_line
@@ -37,6 +38,14 @@ def grow(
     timeout: Annotated[
         int, Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for brokers.")
     ] = DEFAULT_TIMEOUT_S,
+    controller_config: Annotated[
+        Path | None,
+        Option(
+            "--controller-config",
+            metavar="FILE",
+            help="Client settings for the listeners of controllers, where these differ from --command-config.",
+        ),
+    ] = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Spread the partitions of a cluster over all of its brokers, and give votes to its new controllers.
@@ -49,6 +58,8 @@ def grow(
     from odradek.admin.growth import carry_out_growth
     from odradek.cli.watching import TerminalWatcher
 
+    if controller_config is not None:
+        cluster.of_controllers = read_settings(controller_config)
     growth = carry_out_growth(cluster, brokers, replication_factor, throttle, timeout, TerminalWatcher())
     if as_json:
         print_json(asdict(growth))

@@ -15,7 +15,15 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from uuid import uuid4
 
-from odradek.cli.up_cluster import CannotJoin, Cluster, connect, describe
+from odradek.cli.up_cluster import (
+    CannotJoin,
+    Cluster,
+    Way,
+    connect,
+    describe,
+    way_to_brokers,
+    way_to_controllers,
+)
 from odradek.client.connection import ConnectionLost
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Server
@@ -41,7 +49,7 @@ def claim_id(
     for _ in range(ATTEMPTS):
         request = new_registration(properties, incarnation_id, listeners, config["broker.rack"])
         try:
-            code = _register(cluster.active_controller, request)
+            code = _register(cluster.active_controller, way_to_controllers(config), request)
             reason = code.name
         except (ConnectionLost, KafkaError, ProtocolError, OSError) as error:
             code, reason = ErrorCode.NOT_CONTROLLER, str(error)
@@ -52,7 +60,7 @@ def claim_id(
             properties = properties._replace(node_id=free_id(taken))
         elif code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT):
             time.sleep(RETRY_SECONDS)
-            cluster = describe(address)
+            cluster = describe(address, way_to_brokers(config))
         else:
             break
     raise CannotJoin(f"the cluster does not register a new broker: {reason}")
@@ -62,8 +70,8 @@ def free_id(taken: Collection[int]) -> int:
     return max(taken, default=0) + 1
 
 
-def _register(controller: Server | None, request: BrokerRegistrationRequest) -> ErrorCode:
+def _register(controller: Server | None, way: Way, request: BrokerRegistrationRequest) -> ErrorCode:
     if controller is None:
         return ErrorCode.NOT_CONTROLLER
-    with closing(connect(controller)) as connection:
+    with closing(connect(controller, way)) as connection:
         return ErrorCode(connection.call(request, BrokerRegistrationResponse).error_code)

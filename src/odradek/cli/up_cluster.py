@@ -1,11 +1,12 @@
 """The cluster that a new node joins, as one of its brokers describes it."""
 
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client.connection import Connection, ConnectionLost
-from odradek.client.settings import ClientSettings
-from odradek.config.listeners import Server, parse_server
+from odradek.client.settings import ClientSettings, SaslSettings
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import SecurityProtocol, Server, parse_server
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.model import METADATA_TOPIC
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -15,6 +16,9 @@ from odradek.wire.messages.describe_quorum import (
     PartitionDataInRequest,
     TopicDataInRequest,
 )
+
+if TYPE_CHECKING:
+    from odradek.security.tls_settings import TlsSettings
 
 DESCRIBE_CLUSTER = DescribeClusterRequest(include_fenced_brokers=True)
 DESCRIBE_QUORUM = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
@@ -38,19 +42,48 @@ class Cluster(NamedTuple):
     active_controller: Server | None
 
 
-def connect(server: Server) -> Connection:
+class Way(NamedTuple):
+    """How a node connects to others."""
+
+    tls: "TlsSettings | None" = None
+    sasl: SaslSettings | None = None
+
+
+OPEN = Way()
+
+
+def way_to(config: BrokerConfig, listener: str, protocol: SecurityProtocol) -> Way:
+    """By the node's own settings. Raises ConfigError."""
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return OPEN
+    from odradek.config.security import link_security  # imports OpenSSL
+
+    link = link_security(config, listener, protocol)
+    sasl = SaslSettings(link.mechanism, link.username, link.password) if link.mechanism else None
+    return Way(link.tls, sasl)
+
+
+def way_to_brokers(config: BrokerConfig) -> Way:
+    return way_to(config, config.brokers_listener_name, config.inter_broker_protocol)
+
+
+def way_to_controllers(config: BrokerConfig) -> Way:
+    return way_to(config, config.controller_listener_names[0], config.controller_protocol)
+
+
+def connect(server: Server, way: Way) -> Connection:
     """To a broker or a controller."""
-    return Connection(*server, ClientSettings((server,), client_id="odradek-up"))
+    return Connection(*server, ClientSettings((server,), client_id="odradek-up", tls=way.tls, sasl=way.sasl))
 
 
-def describe(address: str) -> Cluster:
+def describe(address: str, way: Way) -> Cluster:
     """By way of one of its brokers."""
     try:
         server = parse_server(address)
     except ValueError as error:
         raise BadUsage(f"--join: {error}") from None
     try:
-        with closing(connect(server)) as connection:
+        with closing(connect(server, way)) as connection:
             cluster = connection.call(DESCRIBE_CLUSTER, DescribeClusterResponse)
             _check(address, cluster.error_code, cluster.error_message)
             quorum = connection.call(DESCRIBE_QUORUM, DescribeQuorumResponse)

@@ -7,6 +7,9 @@ The cluster says the rest: its id, where its controllers are, and which node ids
 The node is a broker and a controller without a vote; `odradek cluster grow` gives it partitions and, if that makes a
 better quorum, a vote. When the directory is formatted already, the node is the same one again, on the same ports, and
 needs the cluster's address only to learn of controllers that have moved meanwhile.
+
+A protected cluster is joined with a settings file (`--config`) that has the node's listeners, certificates and logins:
+the node asks the cluster as it will talk to it later, so HOST:PORT is a listener that its brokers use among themselves.
 """
 
 import argparse
@@ -19,9 +22,10 @@ from typing import NamedTuple
 
 from odradek.cli.up import DEFAULT_PORT, HOST
 from odradek.cli.up_claim import claim_id, free_id
-from odradek.cli.up_cluster import BadUsage, CannotJoin, Cluster, describe
+from odradek.cli.up_cluster import OPEN, BadUsage, CannotJoin, Cluster, Way, describe, way_to_brokers
 from odradek.cli.up_home import write_atomically
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
+from odradek.config.broker import BrokerConfig
 from odradek.config.roles import BROKER, CONTROLLER
 from odradek.config.sources import format_properties, read_file
 from odradek.metadata.formatting import format_directory, make_data_directory, new_properties
@@ -35,6 +39,7 @@ SETTINGS_FILE = "node.properties"
 BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
 ROLES, LISTENERS, NODE_ID = "process.roles", "listeners", "node.id"
 DEFAULT_ROLES = "broker,controller"
+PROTOCOLS = {"listener.security.protocol.map", "security.inter.broker.protocol"}
 PORTS_TRIED = 100
 HEADER = (
     "# 'odradek up --join' wrote this file. 'odradek broker --config' with it starts the node as a service.\n"
@@ -63,7 +68,8 @@ def join(options: argparse.Namespace) -> Joining:
             f"{directory} belongs to node {identity.node_id} already: start it with its own settings file"
         )
     try:
-        cluster = describe(options.join)
+        given = read_file(file) if identity is not None else given_by(options)
+        cluster = describe(options.join, _way(given))
     except CannotJoin as error:
         if identity is None:
             raise
@@ -77,10 +83,23 @@ def join(options: argparse.Namespace) -> Joining:
     return found(options, directory, cluster)
 
 
+def given_by(options: argparse.Namespace) -> dict[str, str]:
+    return (read_file(options.config) if options.config else {}) | dict(options.set)
+
+
+def _way(given: Mapping[str, str]) -> Way:
+    """To the cluster's brokers, by the settings of a node that joins it; they must be whole where they protect."""
+    if PROTOCOLS.isdisjoint(given):
+        return OPEN
+    return way_to_brokers(
+        BrokerConfig({NODE_ID: "1", ROLES: DEFAULT_ROLES, BOOTSTRAP_SERVERS: "localhost:1", **given})
+    )
+
+
 def found(options: argparse.Namespace, directory: Path, cluster: Cluster) -> Joining:
     """A new node: choose its id and ports, write its settings, and then its identity."""
     files = DiskFiles()
-    given = (read_file(options.config) if options.config else {}) | dict(options.set)
+    given = given_by(options)
     ports = [] if LISTENERS in given else reserve(options.port)
     settings = settings_of(given, directory, cluster, [one.port for one in ports])
     directory.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeVar, cast
 
 from odradek.client.settings import ClientSettings
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.security.stores import BadStore
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -155,7 +154,7 @@ class Connection:
                 context = client_context(self._settings.tls)
                 connected = context.wrap_socket(plain, server_hostname=self.host)
             connected.settimeout(self._settings.request_timeout_s)
-        except (OSError, BadStore) as error:
+        except (OSError, ValueError) as error:  # the latter: a store that cannot be used
             hint = NO_TLS if self._settings.tls is not None and _is_no_tls(error) else ""
             raise CannotConnect(f"cannot connect to broker {self.host}:{self.port}: {error}{hint}") from error
         return connected

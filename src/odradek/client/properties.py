@@ -8,17 +8,8 @@ the Java client. `docs/SPARK.md` shows the tables; a test compares.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from odradek.client.settings import (
-    ClientSettings,
-    FetchSettings,
-    ProduceSettings,
-    SaslSettings,
-)
+from odradek.client.settings import ClientSettings, FetchSettings, ProduceSettings
 from odradek.records.compression import Codec
-from odradek.security.ciphers import BadCiphers, openssl_ciphers
-from odradek.security.jaas import JaasError, parse_jaas
-from odradek.security.stores import BadStore, Store, store_kind
-from odradek.security.tls_settings import VERSIONS, TlsSettings
 
 MAPPED = {
     "bootstrap.servers",
@@ -146,7 +137,7 @@ def parse_properties(given: Mapping[str, str]) -> Properties:
     for name in given:
         if name in REFUSED:
             raise InvalidProperty(name, f"not supported: {REFUSED[name]}")
-    reader = _Reader(given)
+    reader = Reader(given)
     return Properties(
         _client_settings(reader), _fetch_settings(reader), _produce_settings(reader), _ignored(given)
     )
@@ -164,7 +155,7 @@ def _ignored(given: Mapping[str, str]) -> dict[str, str]:
     return reasons
 
 
-class _Reader:
+class Reader:
     """Values by name, converted or refused."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -199,15 +190,21 @@ class _Reader:
         raise InvalidProperty(name, f"{value!r} is not one of {', '.join(choices)}")
 
 
-def _client_settings(reader: _Reader) -> ClientSettings:
+def _client_settings(reader: Reader) -> ClientSettings:
     protocol = reader.choice("security.protocol", "PLAINTEXT", tuple(PROTOCOLS))
     with_tls, with_sasl = PROTOCOLS[protocol]
+    tls, sasl = None, None
+    if with_tls or with_sasl:
+        from odradek.client.security_properties import sasl_settings, tls_settings  # imported late
+
+        tls = tls_settings(reader) if with_tls else None
+        sasl = sasl_settings(reader) if with_sasl else None
     default = ClientSettings(bootstrap=())
     return ClientSettings(
         bootstrap=_addresses(reader),
         client_id=reader.text("client.id") or default.client_id,
-        tls=_tls_settings(reader) if with_tls else None,
-        sasl=_sasl_settings(reader) if with_sasl else None,
+        tls=tls,
+        sasl=sasl,
         connect_timeout_s=reader.seconds("socket.connection.setup.timeout.ms", default.connect_timeout_s),
         request_timeout_s=reader.seconds("request.timeout.ms", default.request_timeout_s),
         api_timeout_s=reader.seconds("default.api.timeout.ms", default.api_timeout_s),
@@ -215,7 +212,7 @@ def _client_settings(reader: _Reader) -> ClientSettings:
     )
 
 
-def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
+def _addresses(reader: Reader) -> tuple[tuple[str, int], ...]:
     name = "bootstrap.servers"
     parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
     if not parts:
@@ -233,7 +230,7 @@ def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
     return tuple(addresses)
 
 
-def _fetch_settings(reader: _Reader) -> FetchSettings:
+def _fetch_settings(reader: Reader) -> FetchSettings:
     default = FetchSettings()
     per_partition = reader.number("max.partition.fetch.bytes", default.max_bytes, lowest=1)
     return FetchSettings(
@@ -248,7 +245,7 @@ def _fetch_settings(reader: _Reader) -> FetchSettings:
     )
 
 
-def _produce_settings(reader: _Reader) -> ProduceSettings:
+def _produce_settings(reader: Reader) -> ProduceSettings:
     default = ProduceSettings()
     codec_name = reader.choice("compression.type", "none", tuple(CODECS))
     level_name = f"compression.{codec_name}.level"
@@ -263,98 +260,3 @@ def _produce_settings(reader: _Reader) -> ProduceSettings:
             "transaction.timeout.ms", default.transaction_timeout_ms, lowest=1
         ),
     )
-
-
-def _tls_settings(reader: _Reader) -> TlsSettings:
-    algorithm = reader.choice("ssl.endpoint.identification.algorithm", "https", ("https", ""))
-    oldest, newest = _versions(reader)
-    return TlsSettings(
-        trust=_store(reader, "ssl.truststore", "certificates"),
-        identity=_store(reader, "ssl.keystore", "certificate.chain"),
-        check_hostname=algorithm == "https",
-        oldest_version=oldest,
-        newest_version=newest,
-        ciphers=_ciphers(reader, oldest, newest),
-    )
-
-
-def _versions(reader: _Reader) -> tuple[str, str]:
-    name = "ssl.enabled.protocols"
-    given = {part.strip() for part in (reader.text(name) or ",".join(VERSIONS)).split(",")}
-    known = sorted(given & set(VERSIONS))
-    if not known:
-        raise InvalidProperty(name, "must contain TLSv1.2 or TLSv1.3: older versions are not safe")
-    return known[0], known[-1]
-
-
-def _ciphers(reader: _Reader, oldest: str, newest: str) -> tuple[str, ...]:
-    name = "ssl.cipher.suites"
-    given = tuple(part.strip() for part in (reader.text(name) or "").split(",") if part.strip())
-    try:
-        if given:
-            openssl_ciphers(given, oldest, newest)
-    except BadCiphers as error:
-        raise InvalidProperty(name, str(error)) from None
-    return given
-
-
-def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None:
-    location = reader.text(f"{prefix}.location")
-    certificates = reader.text(f"{prefix}.{certificates_name}")
-    if location is None and certificates is None:
-        return None
-    try:
-        kind = store_kind(reader.text(f"{prefix}.type"), location, certificates is not None)
-    except BadStore as error:
-        raise InvalidProperty(f"{prefix}.type", str(error)) from None
-    return Store(
-        kind=kind,
-        location=location,
-        password=reader.given.get(f"{prefix}.password"),
-        certificates=certificates,
-        key=reader.text(f"{prefix}.key"),
-        key_password=reader.given.get("ssl.key.password"),
-    )
-
-
-def _sasl_settings(reader: _Reader) -> SaslSettings:
-    from odradek.client.sasl import MECHANISMS
-
-    mechanism = reader.text("sasl.mechanism") or "GSSAPI"
-    if mechanism not in MECHANISMS:
-        raise InvalidProperty("sasl.mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")
-    jaas = _jaas_options(reader)
-    if mechanism != "OAUTHBEARER":
-        for option in ("username", "password"):
-            if option not in jaas:
-                raise InvalidProperty("sasl.jaas.config", f"it has no {option}")
-        return SaslSettings(mechanism, jaas["username"], jaas["password"])
-    token_url = reader.text("sasl.oauthbearer.token.endpoint.url")
-    subject = jaas.get("unsecuredLoginStringClaim_sub")
-    if token_url is None and subject is None:
-        raise InvalidProperty("sasl.oauthbearer.token.endpoint.url", "must be given for OAUTHBEARER")
-    prefix = "extension_"
-    return SaslSettings(
-        mechanism,
-        username=jaas.get("clientId", ""),
-        password=jaas.get("clientSecret", ""),
-        token_url=token_url,
-        scope=jaas.get("scope"),
-        extensions=tuple(
-            (name.removeprefix(prefix), value) for name, value in jaas.items() if name.startswith(prefix)
-        ),
-        unsecured_subject=subject,
-    )
-
-
-def _jaas_options(reader: _Reader) -> Mapping[str, str]:
-    name = "sasl.jaas.config"
-    text = reader.text(name)
-    if text is None:
-        raise InvalidProperty(name, "must be given if security.protocol is a SASL one")
-    try:
-        return parse_jaas(text).options
-    except JaasError as error:
-        raise InvalidProperty(
-            name, f"expected 'org.apache.kafka…LoginModule required name=\"value\" …;', but {error}"
-        ) from None

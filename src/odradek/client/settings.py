@@ -4,9 +4,12 @@ Files are named here and read where a connection is made, because a store is on 
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek.records.compression import Codec
-from odradek.security.tls_settings import TlsSettings
+
+if TYPE_CHECKING:
+    from odradek.security.tls_settings import TlsSettings
 
 MEGABYTE = 1024 * 1024
 
@@ -28,7 +31,7 @@ class SaslSettings:
 class ClientSettings:
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "odradek"
-    tls: TlsSettings | None = None
+    tls: "TlsSettings | None" = None
     sasl: SaslSettings | None = None
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0

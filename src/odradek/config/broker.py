@@ -38,6 +38,7 @@ from odradek.config.unsupported import (
     Setting,
     refuse_protection,
     refuse_unknown,
+    refuse_unnamed_listeners,
     refuse_unused_protection,
     unknown,
     without_effect,
@@ -68,6 +69,7 @@ def load_broker_config(
         refuse_unknown(key, OVERRIDE, BROKER_DEFINITIONS)
     config = BrokerConfig({key: setting.text for key, setting in settings.items() if key not in strange})
     refuse_unused_protection(settings, config.protocols_in_use)
+    refuse_unnamed_listeners(settings, config.listener_names)
     config.warnings += [
         f"{setting.source}: {unknown(key, BROKER_DEFINITIONS)}" for key, setting in strange.items()
     ]
@@ -128,6 +130,13 @@ class BrokerConfig:
     def for_listener(self, listener: str, key: str) -> Any:
         """A key's value for one listener: its own where `listener.name.<listener>.<key>` is set."""
         return self._values.get(f"listener.name.{listener.lower()}.{key}", self._values.get(key))
+
+    def own_of_listener(self, listener: str, key: str) -> Any:
+        """The value that only this listener has, or None."""
+        return self._values.get(f"listener.name.{listener.lower()}.{key}")
+
+    def protocol_of(self, listener: str) -> SecurityProtocol:
+        return self._protocols.get(listener, SecurityProtocol.PLAINTEXT)
 
     @property
     def node_id(self) -> int:
@@ -276,6 +285,14 @@ class BrokerConfig:
             for name in self.controller_listener_names:
                 protocols.setdefault(name, SecurityProtocol.PLAINTEXT)
         return protocols
+
+    @property
+    def listener_names(self) -> frozenset[str]:
+        """The listeners of this node, and those that it connects to on others."""
+        return frozenset(
+            {item.name for item in self.listeners}
+            | {*self.controller_listener_names, self.brokers_listener_name}
+        )
 
     @cached_property
     def advertised_by_name(self) -> dict[str, Listener]:

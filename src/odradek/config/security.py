@@ -72,6 +72,7 @@ class ListenerSecurity(NamedTuple):
     tls: TlsSettings | None
     rules: PrincipalRules
     mechanisms: tuple[Mechanism, ...]  # none: no SASL
+    max_receive_size: int = 0  # of frames before authentication
 
 
 class LinkSecurity(NamedTuple):
@@ -107,7 +108,8 @@ def listener_security(config: "BrokerConfig", name: str, protocol: SecurityProto
             "anybody could vote: the certificates of controllers and brokers must be required on a controller's "
             "listener",
         )
-    return ListenerSecurity(protocol, tls, _rules(config, name), mechanisms)
+    max_receive_size: int = config.for_listener(name, "sasl.server.max.receive.size")
+    return ListenerSecurity(protocol, tls, _rules(config, name), mechanisms, max_receive_size)
 
 
 def _mechanisms(config: "BrokerConfig", listener: str, is_controllers: bool) -> Iterable[Mechanism]:
@@ -190,6 +192,7 @@ def link_security(config: "BrokerConfig", listener: str, protocol: SecurityProto
     mechanism = str(config[key])
     if is_controllers and mechanism != plain.MECHANISM:
         raise ConfigError(key, mechanism, _only_plain(mechanism))
+    _check_enabled(config, listener, key, mechanism)
     if mechanism not in MODULES or mechanism == bearer.MECHANISM:
         allowed = ", ".join([plain.MECHANISM, *SCRAM_MECHANISMS])
         raise ConfigError(key, mechanism, f"nodes log in to each other with {allowed}")
@@ -202,6 +205,14 @@ def link_security(config: "BrokerConfig", listener: str, protocol: SecurityProto
                 f"this node logs in to others with it: no {option}",
             )
     return LinkSecurity(protocol, tls, mechanism, options["username"], options["password"])
+
+
+def _check_enabled(config: "BrokerConfig", listener: str, key: str, mechanism: str) -> None:
+    """Nodes have the same settings: what this one does not let in, others will not either."""
+    is_own = any(item.name == listener for item in config.listeners)
+    enabled: tuple[str, ...] = config.for_listener(listener, ENABLED)
+    if is_own and mechanism not in enabled:
+        raise ConfigError(key, mechanism, f"{ENABLED} of listener {listener} does not have it")
 
 
 # --- parts ---
@@ -223,7 +234,7 @@ def _tls(config: "BrokerConfig", listener: str, is_server: bool) -> TlsSettings:
         oldest_version=oldest,
         newest_version=newest,
         ciphers=_ciphers(config, listener, oldest, newest),
-        client_authentication=(get(CLIENT_AUTH) or "none") if is_server else "none",
+        client_authentication=_client_authentication(config, listener) if is_server else "none",
     )
     if is_server and settings.identity is None:
         raise ConfigError(
@@ -238,6 +249,14 @@ def _tls(config: "BrokerConfig", listener: str, is_server: bool) -> TlsSettings:
             "needed to know whose certificates are trusted; without it, anybody could buy one",
         )
     return settings
+
+
+def _client_authentication(config: "BrokerConfig", listener: str) -> str:
+    """As in Kafka, `ssl.client.auth` without a prefix is for SSL alone: clients of SASL_SSL log in otherwise, and show
+    certificates only where the listener's own setting asks for it."""
+    own = config.own_of_listener(listener, CLIENT_AUTH)
+    is_sasl = config.protocol_of(listener).uses_sasl
+    return str(own or ("none" if is_sasl else config[CLIENT_AUTH]) or "none")
 
 
 def _store(config: "BrokerConfig", listener: str, prefix: str, certificates: str) -> Store | None:

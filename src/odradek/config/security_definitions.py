@@ -9,21 +9,21 @@ from odradek.config.definition import ConfigType, Importance, Row, Scope, at_lea
 BOOLEAN, STRING, LONG, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LONG, ConfigType.INT
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-FIXED = Scope.READ_ONLY
+FIXED, BROKER = Scope.READ_ONLY, Scope.PER_BROKER
 
 SECURITY_DEFINITIONS: tuple[Row, ...] = (
-    ("ssl.keystore.type", STRING, None, None, MEDIUM, FIXED,
+    ("ssl.keystore.type", STRING, None, None, MEDIUM, BROKER,
      "Format of the broker's own key: PEM or PKCS12. Without it the file's name and contents decide."),
-    ("ssl.keystore.location", STRING, None, None, HIGH, FIXED,
+    ("ssl.keystore.location", STRING, None, None, HIGH, BROKER,
      "File with the broker's private key and certificate chain."),
     ("ssl.keystore.key", PASSWORD, None, None, HIGH, FIXED, "The private key itself, instead of a file."),
     ("ssl.keystore.certificate.chain", PASSWORD, None, None, HIGH, FIXED,
      "The certificate chain itself, instead of a file."),
     ("ssl.keystore.password", PASSWORD, None, None, HIGH, FIXED, "Password of the keystore's file."),
     ("ssl.key.password", PASSWORD, None, None, HIGH, FIXED, "Password of the private key."),
-    ("ssl.truststore.type", STRING, None, None, MEDIUM, FIXED,
+    ("ssl.truststore.type", STRING, None, None, MEDIUM, BROKER,
      "Format of the trusted certificates: PEM or PKCS12. Without it the file's name and contents decide."),
-    ("ssl.truststore.location", STRING, None, None, HIGH, FIXED,
+    ("ssl.truststore.location", STRING, None, None, HIGH, BROKER,
      "File with the certificates that are trusted."),
     ("ssl.truststore.certificates", PASSWORD, None, None, HIGH, FIXED,
      "The trusted certificates themselves, instead of a file."),

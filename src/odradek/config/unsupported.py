@@ -139,6 +139,23 @@ def refuse_unused_protection(settings: Mapping[str, Setting], used: Iterable[Sec
             )
 
 
+def refuse_unnamed_listeners(settings: Mapping[str, Setting], names: Iterable[str]) -> None:
+    """Raise if a setting asks for protection of a listener that does not exist, or whose name is not in lower case:
+    Kafka ignores it, and the listener that was meant is left open."""
+    known = {f"listener.name.{name.lower()}." for name in names}
+    wanted = {
+        key: setting
+        for key, setting in _asking(settings, is_protecting).items()
+        if key.startswith("listener.name.") and not key.startswith(tuple(known))
+    }
+    if wanted:
+        raise RefusedSetting(
+            next(iter(wanted)),
+            f"{_listed(wanted)} would be ignored: there is no such listener. With their names in lower case, settings "
+            f"of the listeners that there are begin with {', '.join(sorted(known))}",
+        )
+
+
 def _asking(settings: Mapping[str, Setting], is_meant: Callable[[str], object]) -> dict[str, Setting]:
     """The settings that ask for something, by their full names."""
     found = {}

@@ -27,6 +27,8 @@ from odradek.wire.messages import incremental_alter_configs as incremental
 
 Records = list[MetadataRecord]
 Settings = Mapping[str, str]
+# Where the certificates of a listener are; which of its secrets open them stays in the settings of the node.
+STORES = tuple(f"ssl.{store}.{what}" for store in ("keystore", "truststore") for what in ("location", "type"))
 
 
 class Operation(IntEnum):
@@ -221,7 +223,9 @@ def _check_broker_settings(settings: Settings, config: BrokerConfig, is_default:
 
 
 def _check_broker_key(name: str, definition: Definition, is_default: bool) -> None:
-    if definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_listener_limit(name)):
+    if definition.name in STORES and name == definition.name:
+        reason = "Only a single listener can change this configuration, by its listener.name prefix"
+    elif definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_of_listener(name)):
         reason = "Only a restart of the broker can change this configuration"
     elif definition.scope is Scope.PER_BROKER and is_default:
         reason = "Only a single broker can have this configuration"
@@ -230,9 +234,12 @@ def _check_broker_key(name: str, definition: Definition, is_default: bool) -> No
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {name}.")
 
 
-def _is_listener_limit(name: str) -> bool:
-    """Of the settings of a single listener, only its connection limits may change while it is open."""
-    return name.endswith((".max.connections", ".max.connection.creation.rate"))
+def _is_of_listener(name: str) -> bool:
+    """Of the settings of a single listener, its connection limits and the files of its certificates may change while
+    it is open."""
+    return name.endswith(
+        (".max.connections", ".max.connection.creation.rate", *(f".{key}" for key in STORES))
+    )
 
 
 def _differences(resource: ConfigResource, before: Settings, after: Settings) -> Records:

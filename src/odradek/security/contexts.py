@@ -98,15 +98,20 @@ class ContextSource:
     def __init__(self, tls: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]) -> None:
         """Raises BadStore."""
         self._tls, self._make = tls, make
-        self._fingerprint = tls.fingerprint()
+        self._fingerprint = tls, tls.fingerprint()
         self.current = make(tls)
 
     def refresh(self) -> bool:
         """Read the files again if they have changed. Returns True if new connections will use others. Raises BadStore
         if those cannot be used; then the old ones stay in use until the files change again. Blocks."""
-        fingerprint = self._tls.fingerprint()
+        tls = self._tls
+        fingerprint = tls, tls.fingerprint()
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
-        self.current = self._make(self._tls)
+        self.current = self._make(tls)
         return True
+
+    def look_at(self, tls: TlsSettings) -> None:
+        """From the next `refresh` on, the files of these settings are read."""
+        self._tls = tls

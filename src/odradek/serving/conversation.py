@@ -379,6 +379,8 @@ class Conversation:
         if reply.failure:
             await delay(session.sasl)
             raise AuthenticationFailed(reply.failure)
+        if self.state is CLOSED:
+            return  # its client has left meanwhile
         self._output.add((SIZE.pack(len(reply.token)), reply.token))
         self._transport.flush_soon()
 

@@ -2,10 +2,14 @@
 //
 //	transactions BOOTSTRAP TOPIC ROUNDS            each round is "value:commit" or "value:abort"
 //	transform    BOOTSTRAP FROM TO GROUP COUNT     consume, transform and produce until so many records are through
+//	roundtrip    BOOTSTRAP TOPIC VALUE             produce one record and consume it, over TLS, as the environment says:
+//	                                               CA, CERTIFICATE (with its key), MECHANISM, USERNAME, PASSWORD
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,6 +17,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 func check(err error) {
@@ -77,6 +83,48 @@ func transform(ctx context.Context, bootstrap, from, to, group string, count int
 	}
 }
 
+func protected() []kgo.Opt {
+	authority, err := os.ReadFile(os.Getenv("CA"))
+	check(err)
+	settings := &tls.Config{RootCAs: x509.NewCertPool()}
+	settings.RootCAs.AppendCertsFromPEM(authority)
+	if file := os.Getenv("CERTIFICATE"); file != "" {
+		certificate, err := tls.LoadX509KeyPair(file, file)
+		check(err)
+		settings.Certificates = []tls.Certificate{certificate}
+	}
+	options := []kgo.Opt{kgo.DialTLSConfig(settings)}
+	user, password := os.Getenv("USERNAME"), os.Getenv("PASSWORD")
+	switch os.Getenv("MECHANISM") {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	}
+	return options
+}
+
+func roundtrip(ctx context.Context, bootstrap, topic, value string) {
+	client, err := kgo.NewClient(append(protected(),
+		kgo.SeedBrokers(bootstrap),
+		kgo.AllowAutoTopicCreation(),
+		kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	check(err)
+	defer client.Close()
+	check(client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+	for {
+		fetches := client.PollFetches(ctx)
+		check(ctx.Err())
+		for _, record := range fetches.Records() {
+			fmt.Println(string(record.Value))
+			return
+		}
+	}
+}
+
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -84,6 +132,8 @@ func main() {
 	switch os.Args[1] {
 	case "transactions":
 		transactions(ctx, arguments[0], arguments[1], arguments[2:])
+	case "roundtrip":
+		roundtrip(ctx, arguments[0], arguments[1], arguments[2])
 	case "transform":
 		count, err := strconv.Atoi(arguments[4])
 		check(err)

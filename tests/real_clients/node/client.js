@@ -2,6 +2,7 @@
 // is needed for something else; the last line printed is the result. `member` runs until it is ended and prints one
 // JSON object a line, as group_member.py does.
 
+const fs = require("fs");
 const readline = require("readline");
 const { Kafka, CompressionTypes, PartitionAssigners, AssignerProtocol, logLevel } = require("kafkajs");
 
@@ -157,6 +158,16 @@ async function member(kafka, { topics, group, sessionTimeoutMs }) {
   return { event: "left" };
 }
 
+// TLS, and a certificate or a login.
+function protection({ ca, certificate, mechanism, username, password }) {
+  const read = (file) => fs.readFileSync(file, "utf-8");
+  const shown = certificate ? { cert: read(certificate), key: read(certificate) } : {};
+  return {
+    ssl: { ca: [read(ca)], ...shown },
+    ...(mechanism ? { sasl: { mechanism, username, password } } : {}),
+  };
+}
+
 async function main() {
   const options = process.argv[3] ? JSON.parse(process.argv[3]) : await readArguments();
   const kafka = new Kafka({
@@ -164,6 +175,7 @@ async function main() {
     clientId: "kafkajs",
     logLevel: options.retry ? logLevel.WARN : logLevel.NOTHING, // to stderr: why it is not there yet
     retry: options.retry,
+    ...(options.protected ? protection(options.protected) : {}),
   });
   const command = { produce, consume, administer, member, produceLines, consumeLines }[process.argv[2]];
   const result = await command(kafka, options);

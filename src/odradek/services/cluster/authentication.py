@@ -9,6 +9,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from odradek.config.broker import BrokerConfig
@@ -64,6 +65,7 @@ class Authentication:
         self._scram = ScramCredentials(image)
         self._random_bytes = random_bytes
         self._keys: list[TokenKeys] = []
+        self._is_told = asyncio.Event()  # that settings have changed
         self._doors = {item.name: self._open_door(config, item) for item in config.listeners}
 
     def _open_door(self, config: BrokerConfig, listener: Listener) -> _Door:
@@ -85,7 +87,7 @@ class Authentication:
             self._host.now_ms,
             self._host.steady_ms,
             config["connection.failed.authentication.delay.ms"],
-            config["sasl.server.max.receive.size"],
+            security.max_receive_size,
         )
         return _Door(security, sasl, contexts)
 
@@ -123,6 +125,19 @@ class Authentication:
         door = self._doors.get(listener)
         return None if door is None else door.contexts
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Read certificates from where the settings say now, at once."""
+        for name, door in self._doors.items():
+            if door.contexts is not None:
+                try:
+                    tls = listener_security(config, name, door.security.protocol).tls
+                except ConfigError as error:
+                    _log_kept(name, error)
+                    continue
+                assert tls is not None
+                door.contexts.look_at(tls)
+        self._is_told.set()
+
     # --- life ---
 
     async def start(self) -> None:
@@ -134,7 +149,10 @@ class Authentication:
         """Look for changes until cancelled."""
         sources = {name: door.contexts for name, door in self._doors.items() if door.contexts is not None}
         while sources or self._keys:
-            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._is_told.wait()
+            self._is_told.clear()
             await self._refresh_contexts(sources)
             for keys in self._keys:
                 await keys.maybe_refresh()
@@ -145,9 +163,11 @@ class Authentication:
                 if await self._host.in_thread(source.refresh):
                     log.info("listener %s uses new certificates for new connections", name)
             except BadStore as error:
-                log.error(
-                    "listener %s keeps its certificates, because the new ones cannot be used: %s", name, error
-                )
+                _log_kept(name, error)
+
+
+def _log_kept(listener: str, error: Exception) -> None:
+    log.error("listener %s keeps its certificates, because the new ones cannot be used: %s", listener, error)
 
 
 class ScramCredentials:

@@ -5,6 +5,7 @@ thread. A node that is not let in treats the other one as one that cannot be rea
 """
 
 import base64
+import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -21,10 +22,13 @@ from odradek.security.contexts import ContextSource, client_context
 from odradek.security.credentials import SCRAM_MECHANISMS
 from odradek.security.exchange import Refused
 from odradek.security.stores import BadStore
+from odradek.security.tls_settings import TlsSettings
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import encode_request, skip_response_header
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+log = logging.getLogger(__name__)
 
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 NONCE_BYTES = 24
@@ -33,28 +37,56 @@ RandomBytes = Callable[[int], bytes]
 Conversation = Generator[bytes, bytes, None]
 
 
-def new_link_security(
-    config: BrokerConfig, listener: str, protocol: SecurityProtocol, host: Host, random_bytes: RandomBytes
-) -> Security:
-    """How to connect to the listener of that name on other nodes. Raises ConfigError."""
-    link = link_security(config, listener, protocol)
-    greet = _new_greet(link, f"node-{config.node_id}", host, random_bytes) if link.mechanism else None
-    if link.tls is None:
-        return Security(protocol, greet)
-    try:
-        contexts = ContextSource(link.tls, client_context)
-    except BadStore as error:
-        raise ConfigError(f"listener.name.{listener.lower()}.ssl.keystore.location", "", str(error)) from None
-    return Security(protocol, greet, lambda: _newest(contexts))
+class Link:
+    """The way to the listener of one name on other nodes."""
 
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listener: str,
+        protocol: SecurityProtocol,
+        host: Host,
+        random_bytes: RandomBytes,
+    ) -> None:
+        """Raises ConfigError."""
+        self._listener, self._protocol = listener, protocol
+        link = link_security(config, listener, protocol)
+        greet = _new_greet(link, f"node-{config.node_id}", host, random_bytes) if link.mechanism else None
+        self._contexts = None if link.tls is None else self._new_contexts(link.tls)
+        self.security = Security(protocol, greet, None if self._contexts is None else self._newest)
 
-def _newest(contexts: ContextSource) -> Any:
-    """Connections are opened rarely: each looks whether the files have changed."""
-    try:
-        contexts.refresh()
-    except BadStore:
-        pass  # the listener with the same files says so in the log
-    return contexts.current
+    def _new_contexts(self, tls: TlsSettings) -> ContextSource:
+        try:
+            return ContextSource(tls, client_context)
+        except BadStore as error:
+            key = f"listener.name.{self._listener.lower()}.ssl.keystore.location"
+            raise ConfigError(key, "", str(error)) from None
+
+    def _newest(self) -> Any:
+        """Connections are opened rarely: each looks whether the files have changed."""
+        assert self._contexts is not None
+        try:
+            self._contexts.refresh()
+        except BadStore:
+            pass  # the listener with the same files says so in the log
+        return self._contexts.current
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """New connections use the certificates that the settings name now."""
+        if self._contexts is None:
+            return
+        try:
+            tls = link_security(config, self._listener, self._protocol).tls
+        except ConfigError as error:
+            log.error(
+                "connections to listeners %s of other nodes keep their certificates, because the new ones cannot be "
+                "used: %s",
+                self._listener,
+                error,
+            )
+            return
+        assert tls is not None
+        self._contexts.look_at(tls)
 
 
 def _new_greet(link: LinkSecurity, client_id: str, host: Host, random_bytes: RandomBytes) -> Greet:

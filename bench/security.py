@@ -1,0 +1,357 @@
+"""TLS and logins beside a warm Apache Kafka: both with ECDSA on P-256, TLS 1.3 and SCRAM-SHA-256, in one run.
+
+python -m bench.security [--quick] [--rounds 3] [--seconds 6]
+
+    bulk produce, consume    1 KB records over SASL_SSL
+    one message a request    100-byte records, one in each Produce request
+    new connections          a TLS handshake and a SCRAM login each, at a fixed rate, by a client with precomputed keys:
+                             the server's CPU for each, and another client's p99 beside them and without them
+
+Neither system syncs (Kafka's default). Every workload is warmed on each system first, until it is equally fast five
+times in a row or a bound is reached; then the systems are measured in turn.
+"""
+
+import argparse
+import json
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.measure import cpu_of, machine_facts
+from bench.native import Unavailable
+from bench.systems import Kafka, KafkaProtocolSystem, OdradekCluster
+from bench.warmth import Warming, is_settled
+from odradek.cli.certificates import issue, new_authority
+from odradek.security.credentials import SHA_256
+from odradek.security.scram import (
+    attributes,
+    client_key,
+    combine,
+    decode_base64,
+    encode_base64,
+    salt_password,
+    sign,
+    stored_key,
+)
+from odradek.wire.codec import read_message
+from odradek.wire.frame import encode_request, skip_response_header
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tools.peer.kafka import free_port
+
+Workload = Callable[["Secure", float], dict[str, float]]
+
+RESULTS = Path(__file__).parent / "results"
+USER, PASSWORD = "ada", "correct horse"
+TOPIC, PARTITIONS = "load", 1
+# What a client has queued when the time is over still has to be sent: with a long queue, a slow server takes minutes.
+SMALL_QUEUE = {"queue.buffering.max.messages": "20000"}
+RATE = 100  # new connections a second
+LATENCY_TOPIC = "beside"
+WARM_SECONDS = 20.0  # at most, for each workload
+LEAST_PIECES = 2  # of a warm-up, where nothing is compiled
+
+
+class Secure(KafkaProtocolSystem):
+    """One node with a listener for the harness, and one with TLS and SCRAM that is measured."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.secure_port = free_port()
+        self.certificates = scratch / "certificates"
+
+    def _properties(self, node: int) -> str:
+        text: str = super()._properties(node)  # type: ignore[misc]
+        place = f"PLAINTEXT://127.0.0.1:{self.ports[0]},"
+        text = text.replace(place, f"{place}SECURE://127.0.0.1:{self.secure_port},")
+        text = text.replace("=PLAINTEXT:PLAINTEXT,", "=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,")
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        return text + (
+            "inter.broker.listener.name=PLAINTEXT\n"
+            "sasl.enabled.mechanisms=SCRAM-SHA-256\n"
+            f"listener.name.secure.scram-sha-256.sasl.jaas.config={module}\n"
+            f"ssl.keystore.type=PEM\nssl.keystore.location={self.certificates}/broker.pem\n"
+            f"ssl.truststore.type=PEM\nssl.truststore.location={self.certificates}/ca.pem\n"
+        )
+
+    def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
+        command: list[str] = super().format_command(properties, cluster, voters)  # type: ignore[misc]
+        return [*command, "--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
+
+    def secure_load(self, mode: str, **arguments: object) -> dict[str, Any]:
+        login = {
+            "bootstrap": f"127.0.0.1:{self.secure_port}",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": f"{self.certificates}/ca.pem",
+        }
+        return self.load(mode, **(login | arguments))
+
+
+class SecureOdradek(Secure, OdradekCluster):
+    name = "odradek-secure"
+    title = "Odradek"
+    settings = {"log.sync.commit": "false"}
+    properties = ""
+    node_count = 1
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+
+
+class SecureKafka(Secure, Kafka):
+    name = "kafka-secure"
+    title = "Apache Kafka"
+
+
+# --- new connections ---
+
+
+class Connector:
+    """Connects with TLS and logs in; its salted password is computed once."""
+
+    def __init__(self, port: int, certificates: Path) -> None:
+        self._port = port
+        self._context = ssl.create_default_context(cafile=certificates / "ca.pem")
+        self._salted: dict[tuple[bytes, int], bytes] = {}
+
+    def connect(self) -> None:
+        sock = socket.create_connection(("127.0.0.1", self._port), 30)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._context.wrap_socket(sock, server_hostname="127.0.0.1") as connection:
+            handshake = SaslHandshakeRequest("SCRAM-SHA-256")
+            _exchange(connection, encode_request(handshake, handshake.API_KEY, 1, 1, "bench"))
+            bare = f"n={USER},r=clientnonce"
+            server_first = self._authenticate(connection, f"n,,{bare}").decode()
+            challenge = attributes(server_first)
+            salted = self._salt(decode_base64(challenge["s"]), int(challenge["i"]))
+            without_proof = f"c=biws,r={challenge['r']}"
+            everything = f"{bare},{server_first},{without_proof}"
+            key = client_key(SHA_256, salted)
+            proof = combine(key, sign(SHA_256, stored_key(SHA_256, key), everything))
+            self._authenticate(connection, f"{without_proof},p={encode_base64(proof)}")
+
+    def _salt(self, salt: bytes, iterations: int) -> bytes:
+        if (salt, iterations) not in self._salted:
+            self._salted[salt, iterations] = salt_password(SHA_256, PASSWORD, salt, iterations)
+        return self._salted[salt, iterations]
+
+    def _authenticate(self, connection: ssl.SSLSocket, message: str) -> bytes:
+        request = SaslAuthenticateRequest(message.encode())
+        frame = _exchange(connection, encode_request(request, request.API_KEY, 2, 2, "bench"))
+        position = skip_response_header(frame, request.API_KEY, 2)
+        response: Any = read_message(SaslAuthenticateResponse, 2, frame, position)[0]
+        assert not response.error_code, response.error_message
+        return bytes(response.auth_bytes)
+
+
+def _exchange(connection: ssl.SSLSocket, request: bytes) -> memoryview:
+    connection.sendall(request)
+    size, data = None, b""
+    while size is None or len(data) < size + 4:
+        piece = connection.recv(65536)
+        assert piece, "the server closed the connection"
+        data += piece
+        size = int.from_bytes(data[:4], "big") if len(data) >= 4 else None
+    return memoryview(data)[4:]
+
+
+def connect_for(connector: Connector, seconds: float) -> int:
+    """At the fixed rate, or as fast as it goes; returns how many."""
+    begin, count = time.monotonic(), 0
+    while (now := time.monotonic()) < begin + seconds:
+        due = begin + count / RATE
+        if due > now:
+            time.sleep(due - now)
+        connector.connect()
+        count += 1
+    return count
+
+
+@contextmanager
+def connecting(system: Secure) -> Iterator[None]:
+    """In a process of its own, so that it does not slow down who measures."""
+    command = [
+        sys.executable,
+        "-m",
+        "bench.security",
+        "--connect",
+        str(system.secure_port),
+        str(system.certificates),
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
+
+
+def keep_connecting(port: int, certificates: Path) -> None:
+    """Until the input ends."""
+    connector = Connector(port, certificates)
+    is_over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
+    while not is_over.is_set():
+        connect_for(connector, 0.2)
+
+
+# --- workloads ---
+
+
+def bulk_produce(system: Secure, seconds: float) -> dict[str, float]:
+    done = system.secure_load(
+        "produce", topic=TOPIC, count=100_000_000, size=1024, seconds=seconds, **SMALL_QUEUE
+    )
+    return {"bulk produce, MB/s": done["bytes"] / done["seconds"] / 1e6}
+
+
+def bulk_consume(system: Secure, seconds: float) -> dict[str, float]:
+    count = int(seconds * 100_000)
+    done = system.secure_load("consume", topic="filled", count=count, partitions=PARTITIONS)
+    return {"bulk consume, MB/s": done["bytes"] / done["seconds"] / 1e6}
+
+
+def one_message(system: Secure, seconds: float) -> dict[str, float]:
+    done = system.secure_load(
+        "produce", topic=TOPIC, count=100_000_000, size=100, one=1, seconds=seconds, **SMALL_QUEUE
+    )
+    return {"one message a request, requests/s": done["messages"] / done["seconds"]}
+
+
+def connections(system: Secure, seconds: float) -> dict[str, float]:
+    pids = system.pids()
+    connector = Connector(system.secure_port, system.certificates)
+    before = cpu_of(pids)
+    count = connect_for(connector, seconds)
+    after = cpu_of(pids)
+    return {"a new connection, server CPU ms": 1000 * (_seconds(after) - _seconds(before)) / count}
+
+
+def beside(system: Secure, seconds: float) -> dict[str, float]:
+    count = int(seconds * 400)
+    alone = system.secure_load("latency", topic=LATENCY_TOPIC, count=count, size=100)
+    with connecting(system):
+        loaded = system.secure_load("latency", topic=LATENCY_TOPIC, count=count, size=100)
+    return {
+        "p99 of another client, ms": alone["p99_us"] / 1000,
+        f"the same beside {RATE} connections/s, ms": loaded["p99_us"] / 1000,
+    }
+
+
+def _seconds(cpu: Any) -> float:
+    return float(cpu.user_s + cpu.kernel_s)
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    bulk_produce,
+    bulk_consume,
+    one_message,
+    connections,
+    beside,
+)
+
+
+def measure(scratch: Path, rounds: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
+    certificates = scratch / "certificates"
+    certificates.mkdir()
+    new_authority(certificates)
+    issue(certificates, "broker", ["localhost", "127.0.0.1"])
+    systems: list[Secure] = [SecureOdradek(scratch), SecureKafka(scratch)]
+    results: dict[str, dict[str, list[float]]] = {system.title: {} for system in systems}
+    warmings: list[dict[str, Any]] = []
+    try:
+        for system in systems:
+            system.start()
+            for topic in (TOPIC, "filled", LATENCY_TOPIC):
+                system.create_topic(topic, PARTITIONS)
+            system.secure_load("produce", topic="filled", count=int(seconds * 100_000) + 1000, size=1024)
+        for workload in WORKLOADS:
+            for system in systems:
+                warmings.append(_warm(system, workload, warm_seconds, seconds))
+            for number in range(rounds):
+                for system in systems if number % 2 == 0 else reversed(systems):
+                    for name, value in workload(system, seconds).items():
+                        results[system.title].setdefault(name, []).append(value)
+                        print(f"{number + 1}  {system.title:13} {name}: {value:.4g}", flush=True)
+    finally:
+        for system in systems:
+            system.discard()
+    return {"results": results, "warm-ups": warmings, "machine": machine_facts(scratch)}
+
+
+def _warm(system: Secure, workload: Workload, bound: float, seconds: float) -> dict[str, Any]:
+    """Pieces of a second until they are equally fast, where the server compiles while it runs."""
+    warming = Warming(system.title, workload.__name__, "a second", has_to_settle=system.compiles_as_it_runs)
+    began = time.monotonic()
+    while warming.seconds < bound and not warming.settled:
+        for figure, value in workload(system, min(1.0, seconds)).items():
+            warming.values.setdefault(figure, []).append(value)
+        warming.seconds = round(time.monotonic() - began, 1)
+        warming.settled = all(map(is_settled, warming.values.values()))
+        if not warming.has_to_settle and warming.pieces == LEAST_PIECES:
+            break
+    return warming.as_stored()
+
+
+def table(found: dict[str, Any]) -> str:
+    ours, theirs = (found["results"][title] for title in ("Odradek", "Apache Kafka"))
+    lines = ["| | Odradek | Apache Kafka | Odradek / Kafka |", "|---|---|---|---|"]
+    for name, values in ours.items():
+        ratios = [one / other for one, other in zip(values, theirs[name], strict=True) if other]
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+        lines.append(
+            f"| {name} | {statistics.median(values):.4g} | {statistics.median(theirs[name]):.4g} | {spread} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round, which stores nothing")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each workload in a round")
+    parser.add_argument("--connect", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.connect:
+        keep_connecting(int(options.connect[0]), Path(options.connect[1]))
+        return 0
+    rounds, seconds = (1, 2.0) if options.quick else (options.rounds, options.seconds)
+    began = datetime.now(UTC)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            found = measure(Path(scratch), rounds, seconds, 6.0 if options.quick else WARM_SECONDS)
+        except Unavailable as reason:
+            print(reason)
+            return 1
+    text = table(found)
+    print(text)
+    if not options.quick:
+        took = (datetime.now(UTC) - began).total_seconds() / 60
+        found["began"], found["minutes"] = began.isoformat(timespec="seconds"), round(took, 1)
+        (RESULTS / "security.json").write_text(json.dumps(found, indent=1) + "\n")
+        facts = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+        about = f"{found['began']}, {found['minutes']} minutes; {facts}. Medians of {rounds} rounds."
+        title = "# TLS and logins beside a warm Apache Kafka"
+        (RESULTS / "security.md").write_text(f"{title}\n\n{about}\n\n{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
