@@ -78,7 +78,7 @@ UNKNOWN_DISKS = Disks(None, False, 0)
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """Of the metadata quorum."""
+    """A voter or observer of the metadata quorum."""
 
     node: int
     log_end_offset: int
@@ -228,7 +228,7 @@ def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
 
 
 def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
-    """What a broker says about its disks."""
+    """A broker's report on its disks."""
     try:
         address = Address(broker.host, broker.port)
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)

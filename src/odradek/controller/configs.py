@@ -231,7 +231,7 @@ def _check_broker_key(name: str, definition: Definition, is_default: bool) -> No
 
 
 def _is_listener_limit(name: str) -> bool:
-    """Of the settings of a single listener, only its connection limits may change while it is open."""
+    """Only the connection limits of a single listener may change while it is open."""
     return name.endswith((".max.connections", ".max.connection.creation.rate"))
 
 

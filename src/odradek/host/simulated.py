@@ -65,7 +65,7 @@ _host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Of two timers that are due at the same time, the one that was set first runs first."""
+    """Timers that are due at the same time run in the order in which they were set."""
 
     _ready: deque[asyncio.Handle]  # the base class's
 

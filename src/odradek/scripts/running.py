@@ -68,7 +68,7 @@ def warn(text: str) -> None:
 
 
 def said(error: AdminError) -> str:
-    """What Kafka's exceptions say: the broker's message, without our advice."""
+    """Returns the text of Kafka's exceptions: the broker's message, without our advice."""
     if isinstance(error, Refused):
         text = error.said or error.code.name.replace("_", " ").capitalize()
         return f"{text[:1].upper()}{text[1:]}"

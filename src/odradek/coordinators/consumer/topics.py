@@ -109,7 +109,7 @@ def resolve(regex: str, image: MetadataImage) -> frozenset[str]:
 def resolve_again(
     regex: str, known: frozenset[str], changed: Collection[str], image: MetadataImage
 ) -> frozenset[str]:
-    """What the expression matches now, if it matched `known` and only the topics `changed` appeared or disappeared."""
+    """The topics that the expression matches now, if it matched `known` and only `changed` appeared or disappeared."""
     matches = compiled(regex).fullmatch
     there = {name for name in changed if name in image.topics and matches(name)}
     return known.difference(changed) | there

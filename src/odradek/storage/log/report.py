@@ -7,7 +7,7 @@ from odradek.wording import count_of
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start did to the logs."""
+    """The changes that a start made to the logs."""
 
     was_clean: bool = False
     logs: int = 0
