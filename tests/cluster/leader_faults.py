@@ -28,19 +28,7 @@ class LeaderFaults(Faults):
         if node_id is None:
             return
         self._count("stranded leaders")
-        name = self.cluster.machines[node_id].name
-        others = [machine.name for machine in self.cluster.machines.values() if machine.name != name]
-        way = self._rng.choice(["in", "out", "both", "both"])
-        self.world.note("network", f"{name} is cut off from all others: {way}")
-        for other in others:
-            if way != "in":
-                self.world.network.cut(name, other)
-            if way != "out":
-                self.world.network.cut(other, name)
-        await self._wait(0.8, 2.0)
-        self.world.note("network", f"{name} is connected again")
-        for other in others:
-            self.world.network.heal_both_ways(name, other)
+        await self._cut_off(node_id, 0.8, 2.0)
         if self._rng.random() < 0.3:
             await self._wait(0.1, 0.5)
             await self._elect()

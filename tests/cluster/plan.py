@@ -95,12 +95,12 @@ class Plan(Faults):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged changes": self.worth.acknowledged,
             "changes in doubt": sum(operator.in_doubt for operator in self.operators),
             "refusals by former controllers": sum(operator.refused_late for operator in self.operators),
             "refusals by controllers that were not active": self.prober.refused,
             **self.chronicle.counts,
-            **self.counts,
         }
 
     @property

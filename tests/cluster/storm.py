@@ -214,13 +214,13 @@ class Storm(DamageFaults, FullDisks):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged batches": self.play.acknowledged,
             f"runs with a mood of {self.mood}": 1,
             f"runs with a topic that is {self.kind}": 1,
             **self.play.counts,
             **self.chronicle.counts,
             **self.replicated.counts,
-            **self.counts,
         }
 
     @property

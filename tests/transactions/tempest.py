@@ -98,7 +98,7 @@ class Tempest(LeaderFaults):
         loop.watch = Watch(self.cluster, self.chronicle, self.replicated)
         self.play = play = TransactionPlay(world, self.cluster, self.replicated)
         self.replicated.witness = play.witness
-        self.elector = Router(self.cluster, "operator", world.new_rng())
+        self.elector = Router(self.cluster, "operator")
         self._loop = loop
         self._level = rng.choice([2, 2, 2, 2, 1, 0])  # of transaction.version
         self._faults_at_once = rng.choice([1, 1, 1, 2])
@@ -121,7 +121,7 @@ class Tempest(LeaderFaults):
             machine.max_work_seconds = rng.choice([None, None, 0.03])
 
     def _members(self, rng: Random) -> dict[int, NewMembership]:
-        """Of the two workers that share a group."""
+        """The memberships of the two workers that share a group."""
         kind = rng.choice([ClassicMembership, ConsumerMembership])
         is_static = rng.random() < 0.5
 
@@ -148,6 +148,7 @@ class Tempest(LeaderFaults):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged batches": self.play.acknowledged,
             f"runs with a mood of {self.mood}": 1,
             f"runs with transaction.version {self._level}": 1,
@@ -155,7 +156,6 @@ class Tempest(LeaderFaults):
             **self.play.ledger.counts,
             **self.play.witness.counts,
             **self.replicated.counts,
-            **self.counts,
         }
 
     def bag(self) -> list[Fault]:
