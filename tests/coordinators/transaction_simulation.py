@@ -64,7 +64,7 @@ class Instance:
 
 
 class Partition:
-    """As much of a partition as a transaction meets: epochs, an open transaction, and the coordinator's epoch."""
+    """A partition, as far as a transaction meets it: epochs, an open transaction, and the coordinator's epoch."""
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name

@@ -91,7 +91,7 @@ class VirtualHost:
 
 
 class Slice(NamedTuple):
-    """Of a log, which is its own file."""
+    """A part of a log, which is its own file."""
 
     file: MemoryLog
     position: int
@@ -99,7 +99,7 @@ class Slice(NamedTuple):
 
 
 class MemoryLog:
-    """As much of a `storage.log.log.Log` as a partition and its journal use. It outlives its partitions."""
+    """A `storage.log.log.Log`, as far as a partition and its journal use it. It outlives its partitions."""
 
     log_start_offset = 0
 

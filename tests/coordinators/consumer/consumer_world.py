@@ -182,7 +182,7 @@ class Client:
         return self._send(topic_partitions=[], **{**self.fields, **changes})
 
     def full(self) -> ConsumerGroupHeartbeatResponse:
-        """As after a request whose answer was lost."""
+        """Say everything again, as after a request whose response was lost."""
         return self._send(topic_partitions=self.owned_on_wire(), **self.fields)
 
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
