@@ -131,6 +131,21 @@ class Faults:
 
     # --- faults ---
 
+    async def _suffer(
+        self, at_least: float, at_most: float, at_once: int = 2, look_every: float = 0.1
+    ) -> None:
+        """Have faults, `at_once` at a time, until the run has seen enough or its time is over; then let all recover."""
+        faults = [self.world.spawn(self._have_faults()) for _ in range(at_once)]
+        faults.append(self.world.spawn(self._keep_running()))
+        began, passed = self.world.now(), 0.0
+        while passed <= at_most and not (passed > at_least and self.is_worth):
+            await asyncio.sleep(look_every)
+            passed = self.world.now() - began
+        self._is_over = True
+        for task in faults:
+            await task
+        await self._settle()
+
     async def _have_faults(self) -> None:
         while not self._is_over:
             if not self._bag:

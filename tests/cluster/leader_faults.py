@@ -7,14 +7,21 @@ from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.cluster.faults import Faults
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
-from tests.simulation.connection import Disconnected
+from tests.simulation.connection import Disconnected, Violation
 
 BROKERS = (1, 2, 3)
+WHOLE_WITHIN = 60.0
 
 
 class LeaderFaults(Faults):
     replicated: ReplicatedLogs
     elector: Router  # by which an operator reaches the brokers
+
+    async def _become_whole(self) -> None:
+        try:
+            await self._wait_for(self.replicated.is_whole, WHOLE_WITHIN, "not all replicas are in sync")
+        except Violation as error:
+            raise Violation(f"{error}, though all faults are over: {self.replicated.missing()}") from None
 
     def _leading(self) -> int | None:
         """A broker that leads something, and that nothing else happens to."""

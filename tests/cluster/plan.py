@@ -8,7 +8,6 @@ Then the faults stop. There must be a controller within ten seconds, all nodes m
 what was acknowledged.
 """
 
-import asyncio
 from typing import NamedTuple
 
 from tests.cluster.chronicle import Chronicle
@@ -119,20 +118,9 @@ class Plan(Faults):
             self._start_soon(node_id)
         await self._wait_for(self._has_controller, LEADER_WITHIN, "there is no controller at the beginning")
         lives = [self.world.spawn(player.live()) for player in (*self.operators, self.prober)]
-        faults = [self.world.spawn(self._have_faults()) for _ in range(2)]
-        faults.append(self.world.spawn(self._keep_running()))
-        began = self.world.now()
-        while True:
-            await asyncio.sleep(0.2)
-            passed = self.world.now() - began
-            if passed > MIN_SECONDS and self.worth.reaches(WANTED):
-                break
-            if passed > MAX_SECONDS:
-                raise Violation(f"this seed is worth nothing: {self.worth}, wanted {WANTED}")
-        self._is_over = True
-        for task in faults:
-            await task
-        await self._settle()
+        await self._suffer(MIN_SECONDS, MAX_SECONDS, look_every=0.2)
+        if not self.is_worth:
+            raise Violation(f"this seed is worth nothing: {self.worth}, wanted {WANTED}")
         for player in (*self.operators, self.prober):
             player.is_over = True
         for task in lives:

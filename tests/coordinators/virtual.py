@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -295,6 +295,15 @@ class CoordinatorWorld(Generic[AnyCoordinator]):
 
     def after_append(self, batch: StateBatch) -> None:
         pass
+
+
+def run_seeds(run: Callable[[int], Any], seeds: Iterable[int]) -> Iterator[Any]:
+    """Yields what each run returns. Raises AssertionError, which names the seed."""
+    for seed in seeds:
+        try:
+            yield run(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
 
 
 class _Raising(logging.Handler):

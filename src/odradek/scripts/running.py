@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from odradek.admin.access import Access, read_settings
@@ -61,6 +61,12 @@ def cluster_of(
     file = given.text(config)
     settings = read_settings(Path(file)) if file else {}
     return Access(given.text(bootstrap) or "", settings, client_id="odradek-scripts", warn=warn)
+
+
+def run_action(given: Given, actions: Mapping[str, Callable[[Access, Given], object]]) -> None:
+    """Run the action whose flag is given. Raises AdminError."""
+    action = next(action for name, action in actions.items() if given.has(name))
+    action(cluster_of(given), given)
 
 
 def warn(text: str) -> None:
