@@ -1,4 +1,4 @@
-"""What may befall a cluster with data: whoever leads partitions is cut off, left alone, or killed at a bad moment."""
+"""Faults of a cluster with data: leaders of partitions are cut off, left alone, or killed at a bad moment."""
 
 import asyncio
 

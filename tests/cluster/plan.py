@@ -1,4 +1,4 @@
-"""What befalls a cluster in one simulated run, and what must hold when it is over.
+"""One simulated run of a cluster about metadata, and what must hold when it is over.
 
 Operators change topics through all brokers, while one fault follows another, some at the same time: nodes lose their
 power in the middle of a write, stand still, stop cleanly, lose their disks for good; links are cut, one way or both, or

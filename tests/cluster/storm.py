@@ -1,4 +1,4 @@
-"""What befalls a cluster with data in one simulated run, and what must hold when it is over.
+"""One simulated run of a cluster with data, and what must hold when it is over.
 
 Clients produce, read and commit offsets, an operator makes and deletes a topic, while one fault follows another, some
 at the same time. Every seed has a mood, which says what happens often in it: the network, the power, the disks, or

@@ -1,4 +1,4 @@
-"""What befalls a node in one simulated run: several lives, each with its faults and its end.
+"""One simulated run of a node: several lives, each with its faults and its end.
 
 A life lasts until enough was acknowledged in it. Meanwhile links are cut and healed, connections are lost, the disk is
 full or the descriptors are used up for a while, and somebody sets the clock. It ends with a power cut, mostly in the

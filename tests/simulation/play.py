@@ -1,4 +1,4 @@
-"""What all clients of one simulated run share: the cluster, the histories that they write, and when to stop."""
+"""The common ground of all clients of a simulated run: the cluster, the histories that they write, and when to stop."""
 
 import asyncio
 from random import Random

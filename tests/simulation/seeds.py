@@ -1,4 +1,4 @@
-"""What simulations of every kind share: the outcome of a seed, and running many of them."""
+"""The common part of all simulations: the outcome of a seed, and running many of them."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What all producers have in common: batches, plain and idempotent, in flight together, and again after losses."""
+"""The common part of all producers: batches, plain and idempotent, in flight together, and again after losses."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What `odradek cluster status` looks at, and what counts as a problem.
+"""The checks of `odradek cluster status`, and what counts as a problem.
 
 It uses Kafka's own requests to any broker that responds, so it works with any Kafka: DescribeCluster for the brokers,
 DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics,

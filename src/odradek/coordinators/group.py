@@ -1,4 +1,4 @@
-"""What every kind of group has in common, and the settings they share.
+"""The common part of all kinds of groups, and the settings they share.
 
 A shard owns its groups in one registry, by id, whatever their type: a group has one type at a time, and the
 requests for which the type does not matter (offsets, listing, deletion) use it through `Group`. The types themselves

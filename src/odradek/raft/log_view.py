@@ -1,4 +1,4 @@
-"""What the quorum core knows of the log: where it starts and ends, how far it is synced, and where each epoch began.
+"""The quorum core's view of the log: where it starts and ends, how far it is synced, and where each epoch began.
 
 The records themselves stay with the driver, which reports every batch that it appended (`Batch`). From that the core
 knows whether a follower's log agrees with this one: two logs that have the same epoch at the same offset are equal up

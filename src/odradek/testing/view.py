@@ -1,4 +1,4 @@
-"""What the brokers of a cluster say of it, through the protocol that all clients use.
+"""A cluster as its brokers describe it, through the protocol that all clients use.
 
 Brokers learn of a change one after the other, and one that is cut off does not learn of it. So all that can be asked
 are asked, and the newest word counts.

@@ -1,4 +1,4 @@
-"""What a consumer group needs to know about topics, and how it subscribes to them: by name or by regular
+"""The topics as a consumer group sees them, and how it subscribes to them: by name or by regular
 expression.
 
 `TopicsNow` tells groups which topics changed. `metadata_hash` reduces the subscribed topics

@@ -1,4 +1,4 @@
-"""What compaction leaves of a batch: all of it, some of its records, its bare header, or nothing.
+"""The remains of a batch after compaction: all of it, some of its records, its bare header, or nothing.
 
 The rules are in `rounds.py`.
 """

@@ -1,4 +1,4 @@
-"""What compaction knows about transactions: which batches were aborted, and which markers still mark something."""
+"""The facts about transactions that compaction needs: which batches were aborted, which markers still mark something."""
 
 from bisect import bisect_left
 from collections.abc import Iterable

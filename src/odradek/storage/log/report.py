@@ -1,4 +1,4 @@
-"""What opening the logs of a directory found and did, for one log line of the broker."""
+"""A report on opening the logs of a directory, for one log line of the broker."""
 
 from dataclasses import dataclass
 

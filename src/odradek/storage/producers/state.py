@@ -1,4 +1,4 @@
-"""What a log remembers about its producers: to refuse gaps, to recognise retries, and to know open transactions.
+"""The memory of a log about its producers: to refuse gaps, to recognise retries, and to know open transactions.
 
 For each producer id: its epoch, its last five batches, and the first offset of its open transaction. A
 batch that repeats one of the five gets the offset at which it was first stored. A producer that is
