@@ -1,4 +1,4 @@
-"""The facts about transactions that compaction needs: which batches were aborted, which markers still mark something."""
+"""Facts about transactions for compaction: which batches were aborted and which markers still mark something."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
