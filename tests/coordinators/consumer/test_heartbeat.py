@@ -307,13 +307,19 @@ def test_a_silent_member_loses_its_partitions_and_its_commits() -> None:
     assert two.owned == world.partitions("foo:0,1,2,3")
 
 
-def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
+def one_has_to_let_go() -> tuple[World, Client, Client]:
+    """Within 10 s, of partitions that the other is to have."""
     world = World(foo=4)
     one = Client(world, "one", "foo", rebalance_timeout_ms=10_000)
     two = Client(world, "two", "foo")
     one.join()
     two.join()
     one.beat()
+    return world, one, two
+
+
+def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
+    world, one, two = one_has_to_let_go()
     for _ in range(2):
         world.advance(5_000)
         one.beat()
@@ -323,12 +329,7 @@ def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
 
 
 def test_a_member_that_let_go_in_time_stays() -> None:
-    world = World(foo=4)
-    one = Client(world, "one", "foo", rebalance_timeout_ms=10_000)
-    two = Client(world, "two", "foo")
-    one.join()
-    two.join()
-    one.beat()
+    world, one, two = one_has_to_let_go()
     one.acknowledge()
     for _ in range(4):
         world.advance(5_000)
