@@ -250,7 +250,7 @@ def _forbidden(name: str) -> Iterator[str]:
 
 
 def _leads_elsewhere(module: str, name: str) -> bool:
-    """Whether it is what a pure module imports for itself, as `contextlib.os`."""
+    """True if it is what a pure module imports for itself, as `contextlib.os`."""
     if name == module:
         return False
     found = getattr(import_module(module), name.removeprefix(f"{module}.").split(".")[0], None)

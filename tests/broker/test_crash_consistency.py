@@ -65,6 +65,14 @@ def live(data_dir: str, files: SimulatedFiles, scenario: Scenario, **settings: s
     asyncio.run(life())
 
 
+def survive(data_dir: str, files: SimulatedFiles, before: Scenario, after: Scenario) -> None:
+    """Run `before`, and `after` on what it leaves: after a kill, and after a power cut."""
+    live(data_dir, files, before)
+    live(data_dir, files.twin(), after)
+    files.crash()
+    live(data_dir, files, after)
+
+
 def values(*numbers: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(None, b"%d" % number) for number in numbers]
 
@@ -107,10 +115,7 @@ def test_records_acknowledged_in_a_topic_made_again_survive_a_kill(data_dir: str
     async def after(broker: InProcess) -> None:
         assert content(broker) == (0, [b"%d" % number for number in range(10)])
 
-    live(data_dir, files, before)
-    live(data_dir, files.twin(), after)
-    files.crash()
-    live(data_dir, files, after)
+    survive(data_dir, files, before, after)
 
 
 def test_a_deleted_partition_does_not_leave_its_high_watermark_to_the_next(data_dir: str) -> None:
@@ -219,10 +224,7 @@ def test_deleted_records_stay_deleted_without_any_append_or_checkpoint(data_dir:
     async def after(broker: InProcess) -> None:
         assert content(broker) == (7, [b"7", b"8", b"9"])
 
-    live(data_dir, files, before)
-    live(data_dir, files.twin(), after)
-    files.crash()
-    live(data_dir, files, after)
+    survive(data_dir, files, before, after)
 
 
 def test_many_partitions_are_emptied_by_one_write(data_dir: str) -> None:

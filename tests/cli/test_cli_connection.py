@@ -41,8 +41,12 @@ def test_no_broker_is_one_line_with_address_and_advice(command: tuple[str, ...],
     )
 
 
-def test_a_port_that_never_answers_is_given_up(silent_port: int) -> None:
-    result = run_command("topic", "list", "-b", f"127.0.0.1:{silent_port}")
+def test_a_port_that_never_answers_is_given_up(silent_port: int, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "request.timeout.ms=200\ndefault.api.timeout.ms=200\nsocket.connection.setup.timeout.ms=200\n"
+    )
+    result = run_command("topic", "list", "-b", f"127.0.0.1:{silent_port}", "--command-config", str(file))
     assert result.returncode == 1
     assert f"no response from 127.0.0.1:{silent_port} in time" in result.stderr
     assert result.stderr.count("\n") == 1
@@ -87,7 +91,7 @@ def test_settings_of_a_file_are_used_and_unknown_ones_named(silent_port: int, tm
     assert error.startswith("error: bad client settings: ")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"client.id=\\u00zz", b"buffer.memory=much"])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"client.id=\\u00zz", b"request.timeout.ms=much"])
 def test_a_file_that_is_none_is_told_in_one_line(content: bytes, silent_port: int, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_bytes(content)

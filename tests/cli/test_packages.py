@@ -36,7 +36,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("suffix", [".whl", ".tar.gz"])
+@pytest.mark.parametrize("suffix", [".whl", pytest.param(".tar.gz", marks=pytest.mark.long)])
 def test_a_package_installs_into_an_empty_environment_and_runs(
     packages: Path, suffix: str, tmp_path: Path
 ) -> None:

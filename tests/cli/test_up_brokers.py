@@ -28,7 +28,7 @@ from tests.support import odradek_command, run_command, running_broker
 
 
 def ends(pid: int) -> bool:
-    """Whether a process, which need not be a child of ours, ends in time."""
+    """True if a process, which need not be a child of ours, ends in time."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

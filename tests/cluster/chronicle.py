@@ -46,7 +46,7 @@ class Life(NamedTuple):
 
 
 def position_of(offset: int, data: memoryview) -> int:
-    """Of the first batch in these bytes that begins at this offset or after it, or where they cannot be read on."""
+    """The position of the first batch at or after this offset in these bytes, or where they cannot be read on."""
     position = 0
     while position + BATCH_START.size <= len(data):
         base_offset, length = BATCH_START.unpack_from(data, position)

@@ -1,4 +1,8 @@
-"""Clusters of simulated machines: directories that are formatted for one quorum, and a way to ask any node."""
+"""Clusters of simulated machines: directories that are formatted for one quorum, and a way to ask any node.
+
+A node by itself is a cluster, too: one broker and no controllers. It is its own controller, listens on one port, and
+formats its own directory when it starts for the first time.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,11 +55,14 @@ class Cluster:
         self.generations = dict.fromkeys((*controllers, *brokers), 0)  # of the disks, by node id
         self.lost_disks: dict[ReplicaKey, SimulatedFiles] = {}
         self.machines = {node_id: self._machine(node_id) for node_id in sorted({*controllers, *brokers})}
-        for node_id in self.machines:
-            self.format(node_id)
+        if self.controllers:
+            for node_id in self.machines:
+                self.format(node_id)
 
     def _machine(self, node_id: int) -> Machine:
         name = f"node{node_id}"
+        if not self.controllers:
+            return self.world.machine(name, self._settings)
         listeners = []
         roles = []
         if node_id in self.brokers:

@@ -70,7 +70,14 @@ class Faults:
 
     @property
     def totals(self) -> dict[str, int]:
-        raise NotImplementedError
+        machines = self.cluster.machines.values()
+        return {
+            "seeds that count": int(self.is_worth),
+            "crashes": sum(machine.crashes for machine in machines),
+            "crashes with a loss": sum(machine.lossy_crashes for machine in machines),
+            "virtual seconds": int(self.world.now()),
+            **self.counts,
+        }
 
     # --- waiting ---
 
@@ -124,6 +131,21 @@ class Faults:
 
     # --- faults ---
 
+    async def _suffer(
+        self, at_least: float, at_most: float, at_once: int = 2, look_every: float = 0.1
+    ) -> None:
+        """Have faults, `at_once` at a time, until the run has seen enough or its time is over; then let all recover."""
+        faults = [self.world.spawn(self._have_faults()) for _ in range(at_once)]
+        faults.append(self.world.spawn(self._keep_running()))
+        began, passed = self.world.now(), 0.0
+        while passed <= at_most and not (passed > at_least and self.is_worth):
+            await asyncio.sleep(look_every)
+            passed = self.world.now() - began
+        self._is_over = True
+        for task in faults:
+            await task
+        await self._settle()
+
     async def _have_faults(self) -> None:
         while not self._is_over:
             if not self._bag:
@@ -165,7 +187,7 @@ class Faults:
         )
 
     async def _wait(self, least: float, most: float) -> None:
-        """As long as a fault lasts; all end when the run is over."""
+        """Wait as long as a fault lasts; all end when the run is over."""
         end = self.world.now() + self.pace * (least + self._rng.random() * (most - least))
         while (left := end - self.world.now()) > 0 and not self._is_over:
             await asyncio.sleep(min(left, LONGEST_SLEEP))
@@ -238,6 +260,10 @@ class Faults:
         if node_id is None:
             return
         self._count("isolated nodes")
+        await self._cut_off(node_id, 0.3, 2.5)
+
+    async def _cut_off(self, node_id: int, least: float, most: float) -> None:
+        """From all other nodes, for so many seconds, one way or both."""
         name = self.cluster.machines[node_id].name
         others = [machine.name for machine in self.cluster.machines.values() if machine.name != name]
         way = self._rng.choice(["in", "out", "both", "both"])
@@ -247,7 +273,7 @@ class Faults:
                 self.world.network.cut(name, other)
             if way != "out":
                 self.world.network.cut(other, name)
-        await self._wait(0.3, 2.5)
+        await self._wait(least, most)
         self.world.note("network", f"{name} is connected again")
         for other in others:
             self.world.network.heal_both_ways(name, other)

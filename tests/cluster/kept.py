@@ -147,6 +147,6 @@ def _origin(item: Committed) -> tuple[int, ...]:
 
 
 def keys_and_tombstones(rng: Random, count: int) -> tuple[list[bytes], frozenset[int]]:
-    """Of a batch that is to be compacted."""
+    """Keys and tombstones of a batch that is to be compacted."""
     keys = [rng.choice(KEYS) for _ in range(count)]
     return keys, frozenset(at for at in range(count) if rng.random() < 0.2)

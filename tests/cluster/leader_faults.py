@@ -1,4 +1,4 @@
-"""What may befall a cluster with data: whoever leads partitions is cut off, left alone, or killed at a bad moment."""
+"""Faults of a cluster with data: leaders of partitions are cut off, left alone, or killed at a bad moment."""
 
 import asyncio
 
@@ -7,14 +7,21 @@ from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.cluster.faults import Faults
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
-from tests.simulation.connection import Disconnected
+from tests.simulation.connection import Disconnected, Violation
 
 BROKERS = (1, 2, 3)
+WHOLE_WITHIN = 60.0
 
 
 class LeaderFaults(Faults):
     replicated: ReplicatedLogs
     elector: Router  # by which an operator reaches the brokers
+
+    async def _become_whole(self) -> None:
+        try:
+            await self._wait_for(self.replicated.is_whole, WHOLE_WITHIN, "not all replicas are in sync")
+        except Violation as error:
+            raise Violation(f"{error}, though all faults are over: {self.replicated.missing()}") from None
 
     def _leading(self) -> int | None:
         """A broker that leads something, and that nothing else happens to."""
@@ -28,19 +35,7 @@ class LeaderFaults(Faults):
         if node_id is None:
             return
         self._count("stranded leaders")
-        name = self.cluster.machines[node_id].name
-        others = [machine.name for machine in self.cluster.machines.values() if machine.name != name]
-        way = self._rng.choice(["in", "out", "both", "both"])
-        self.world.note("network", f"{name} is cut off from all others: {way}")
-        for other in others:
-            if way != "in":
-                self.world.network.cut(name, other)
-            if way != "out":
-                self.world.network.cut(other, name)
-        await self._wait(0.8, 2.0)
-        self.world.note("network", f"{name} is connected again")
-        for other in others:
-            self.world.network.heal_both_ways(name, other)
+        await self._cut_off(node_id, 0.8, 2.0)
         if self._rng.random() < 0.3:
             await self._wait(0.1, 0.5)
             await self._elect()

@@ -9,7 +9,6 @@ from typing import Any
 
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from tests.cluster.router import Router
 from tests.cluster.traffic import ClusterPlay
 from tests.simulation.connection import Connection, Disconnected, Violation
 from tests.simulation.group_history import Session
@@ -33,7 +32,6 @@ class Seeker(Member):
     def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
         super().__init__(play, name)
         self._pause_seconds = pause_seconds
-        self._router = Router(play.cluster, name, play.world.new_rng())
         self._coordinator: int | None = None
         self._found = -1.0
 
@@ -45,18 +43,15 @@ class Seeker(Member):
         now = self.play.world.now()
         if self._coordinator is None or now > self._found + COORDINATOR_FRESH_SECONDS:
             self._coordinator, self._found = None, now
-            self._coordinator = await self._router.coordinator_of(self.group.name)
+            self._coordinator = await self.router.coordinator_of(self.group.name)
             if self._coordinator is None:
                 await self.pause(0.1)
                 raise Disconnected("no coordinator")
         try:
-            return await self._router.connection_to(self._coordinator)
+            return await self.router.connection_to(self._coordinator)
         except Disconnected:
             self._coordinator = None
             raise
-
-    def hang_up(self) -> None:
-        self._router.hang_up()
 
     def check_unknown(self, session: Any, code: int) -> None:
         """A coordinator that was deposed without knowing may have heard the member, and the new one not."""
@@ -94,14 +89,14 @@ class ConsumerSeeker(Seeker, ConsumerMember):
                     self._check_shares_nothing(other)
 
     def _true_epoch(self) -> int | None:
-        """Of the partition that the coordinator leads, if it still does."""
+        """The leader epoch of the partition that the coordinator leads, if it still does."""
         for log in self.play.replicated.logs.values():
             if log.name == f"{OFFSETS_TOPIC}-0" and log.registration.leader == self._coordinator:
                 return log.registration.leader_epoch
         return None
 
     def certainly_is_member(self, epoch: int) -> bool:
-        """Of the group as this coordinator knows it."""
+        """True if it is in the group as this coordinator knows it."""
         session, now = self.session, self.play.world.now()
         return (
             session is not None

@@ -1,4 +1,4 @@
-"""What befalls a cluster in one simulated run, and what must hold when it is over.
+"""One simulated run of a cluster about metadata, and what must hold when it is over.
 
 Operators change topics through all brokers, while one fault follows another, some at the same time: nodes lose their
 power in the middle of a write, stand still, stop cleanly, lose their disks for good; links are cut, one way or both, or
@@ -8,7 +8,6 @@ Then the faults stop. There must be a controller within ten seconds, all nodes m
 what was acknowledged.
 """
 
-import asyncio
 from typing import NamedTuple
 
 from tests.cluster.chronicle import Chronicle
@@ -95,12 +94,12 @@ class Plan(Faults):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged changes": self.worth.acknowledged,
             "changes in doubt": sum(operator.in_doubt for operator in self.operators),
             "refusals by former controllers": sum(operator.refused_late for operator in self.operators),
             "refusals by controllers that were not active": self.prober.refused,
             **self.chronicle.counts,
-            **self.counts,
         }
 
     @property
@@ -119,20 +118,9 @@ class Plan(Faults):
             self._start_soon(node_id)
         await self._wait_for(self._has_controller, LEADER_WITHIN, "there is no controller at the beginning")
         lives = [self.world.spawn(player.live()) for player in (*self.operators, self.prober)]
-        faults = [self.world.spawn(self._have_faults()) for _ in range(2)]
-        faults.append(self.world.spawn(self._keep_running()))
-        began = self.world.now()
-        while True:
-            await asyncio.sleep(0.2)
-            passed = self.world.now() - began
-            if passed > MIN_SECONDS and self.worth.reaches(WANTED):
-                break
-            if passed > MAX_SECONDS:
-                raise Violation(f"this seed is worth nothing: {self.worth}, wanted {WANTED}")
-        self._is_over = True
-        for task in faults:
-            await task
-        await self._settle()
+        await self._suffer(MIN_SECONDS, MAX_SECONDS, look_every=0.2)
+        if not self.is_worth:
+            raise Violation(f"this seed is worth nothing: {self.worth}, wanted {WANTED}")
         for player in (*self.operators, self.prober):
             player.is_over = True
         for task in lives:

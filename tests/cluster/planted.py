@@ -25,7 +25,7 @@ METADATA = [
     planted(
         "stale",
         "a node decides though it is not the active controller",
-        never("services.metadata:BrokerMetadata.decide_here", "is_active"),
+        never("services.cluster.metadata:BrokerMetadata.decide_here", "is_active"),
         among="metadata",
     ),
     planted(
@@ -38,7 +38,9 @@ METADATA = [
         "response",
         "a response is sent before the commit",
         judging(
-            "services.quorum_waiters:CommitWaiters.committed", "_led", by="self._log.newest.offset >= offset"
+            "services.cluster.quorum_waiters:CommitWaiters.committed",
+            "_led",
+            by="self._log.newest.offset >= offset",
         ),
         among="metadata",
     ),
@@ -55,7 +57,7 @@ METADATA = [
     planted(
         "bootstrap",
         "the first controller does not write the records of a new cluster",
-        without("services.metadata:BrokerMetadata._became_active", "_activate"),
+        without("services.cluster.metadata:BrokerMetadata._became_active", "_activate"),
         among="metadata",
     ),
 ]
@@ -79,7 +81,7 @@ REPLICATION = [
     planted(
         "broker-epoch",
         "a replica joins the ISR by fetches of its broker's earlier life",
-        swapping("services.isr:InSyncReplicas._active", "broker.epoch", "epoch"),
+        swapping("services.partitions.isr:InSyncReplicas._active", "broker.epoch", "epoch"),
         swapping("controller.requests.alter_partition:_may_join", "broker.epoch", "member.broker_epoch"),
     ),
     planted(
@@ -112,7 +114,7 @@ REPLICATION = [
     planted(
         "epoch-kept",
         "a leader that was restarted goes on in the epoch of its earlier life",
-        never("services.local_partitions:LocalPartitions._give_role", "_is_registered"),
+        never("services.partitions.local_partitions:LocalPartitions._give_role", "_is_registered"),
     ),
     planted(
         "producer-state",
@@ -138,7 +140,7 @@ REPLICATION = [
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
         beforehand(
-            "services.shards:Shards.new_role",
+            "services.coordination.shards:Shards.new_role",
             "if replica.topic_partition.topic == self._topic.name:\n"
             "    if replica.topic_partition.partition in self._shards:\n"
             "        return",
@@ -183,14 +185,16 @@ UPKEEP = [
         "eager-compaction",
         "compaction goes on beyond what is committed",
         swapping(
-            "services.compactor:Compactor._choose", "replica.last_stable_offset", "replica.log.end_offset"
+            "services.upkeep.compactor:Compactor._choose",
+            "replica.last_stable_offset",
+            "replica.log.end_offset",
         ),
     ),
     planted(
         "eager-retention",
         "retention deletes what is not committed",
         swapping(
-            "services.maintenance:Maintenance._high_watermark",
+            "services.upkeep.maintenance:Maintenance._high_watermark",
             "replica.high_watermark",
             "replica.log.end_offset",
         ),
@@ -241,7 +245,7 @@ REASSIGNMENT = [
         "move-delete",
         "a replica that will be removed deletes its log before it has left",
         judging(
-            "services.local_partitions:LocalPartitions._plan_partitions",
+            "services.partitions.local_partitions:LocalPartitions._plan_partitions",
             "replicas",
             by="self._node_id in registration.removing_replicas"
             " or self._node_id not in registration.replicas",
@@ -252,7 +256,7 @@ REASSIGNMENT = [
         "move-keep",
         "a replica that has left the partition keeps its log, and its role",
         judging(
-            "services.local_partitions:LocalPartitions._plan_partitions",
+            "services.partitions.local_partitions:LocalPartitions._plan_partitions",
             "replicas",
             by="self._node_id not in registration.replicas and self._present(topic, index) is None",
         ),
@@ -306,13 +310,13 @@ DISKS = [
     planted(
         "damage-kept",
         "a replica that left the ISR with a damaged log follows with that log",
-        never("services.local_partitions:LocalPartitions._plan_partitions", "marked"),
+        never("services.partitions.local_partitions:LocalPartitions._plan_partitions", "marked"),
         among="rot",
     ),
     planted(
         "damage-early",
         "a damaged log is thrown away before the metadata says that nobody needs it",
-        returning("services.damaged_logs:is_to_be_copied_again", "name in store.marked"),
+        returning("services.partitions.damaged_logs:is_to_be_copied_again", "name in store.marked"),
         script="tests/cluster/test_damaged_replicas.py::test_it_stays_as_it_is_while_no_other",
     ),
 ]

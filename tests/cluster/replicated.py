@@ -374,7 +374,7 @@ class ReplicatedLogs:
         return replica if replica is not None and replica.topic_id == log.topic_id else None
 
     def _end_offset(self, log: ReplicatedLog, broker_id: int) -> int | None:
-        """Of a broker that is on."""
+        """The log end offset of a broker that is on."""
         replica = self.replica(log, broker_id)
         return None if replica is None or self.has_lost_disk(broker_id) else replica.log.end_offset
 

@@ -18,9 +18,10 @@ from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.committed import Committed, read_files
 from tests.cluster.faults import Fault
+from tests.cluster.leader_faults import WHOLE_WITHIN
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.replicated_log import ReplicatedLog
-from tests.cluster.storm import MIN_ISR, WHOLE_WITHIN, Storm
+from tests.cluster.storm import MIN_ISR, Storm
 from tests.cluster.traffic import Reader
 from tests.cluster.watch import Watch
 from tests.simulation.batches import is_intact, whole_batches

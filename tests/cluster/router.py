@@ -17,12 +17,14 @@ GROUP, TRANSACTION = 0, 1
 
 
 class Router:
-    """As a client's: it believes the newest leader epoch that it has heard of."""
+    """Believes the newest leader epoch that it has heard of, as clients do."""
 
-    def __init__(self, cluster: Cluster, name: str, rng: Random) -> None:
+    def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
         self._name = name
-        self._rng = rng
+        self._rng: Random | None = None  # where there is only one broker to choose
+        if len(cluster.brokers) > 1:
+            self._rng = cluster.world.new_rng()
         self._connections: dict[int, Connection] = {}
         self._leaders: dict[tuple[UUID, int], tuple[int, int]] = {}  # the broker and its epoch
         self._asked = -1.0
@@ -37,6 +39,8 @@ class Router:
 
     async def any_connection(self) -> Connection:
         """Raises Disconnected."""
+        if self._rng is None:
+            return await self.connection_to(self._cluster.brokers[0])
         brokers = [node_id for node_id in self._cluster.brokers if self._cluster.machines[node_id].is_on]
         if not brokers:
             raise Disconnected("no broker is on")
@@ -60,7 +64,7 @@ class Router:
                     self._leaders[place] = partition.leader_id, partition.leader_epoch
 
     async def coordinator_of(self, key: str, key_type: int = GROUP) -> int | None:
-        """Of a group, or of a transactional id. Raises Disconnected."""
+        """The coordinator of a group, or of a transactional id. Raises Disconnected."""
         connection = await self.any_connection()
         response = await connection.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
         (found,) = response.coordinators

@@ -1,14 +1,12 @@
 """One seed, one run of a cluster: what it was worth, or how it failed."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.cluster.faults import Faults
 from tests.cluster.moves import MovingStorm
 from tests.cluster.plan import Plan
 from tests.cluster.rot import RottenStorm
 from tests.cluster.storm import Storm
-from tests.simulation.seeds import Outcome, Run, run_all
+from tests.simulation.seeds import Outcome, Run, run_all, run_plan
 from tests.simulation.trace import Trace
 
 METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
@@ -37,27 +35,7 @@ def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
-    return run_plan(seed, lambda: new_plan(seed, trace))
-
-
-def run_plan(seed: int, make: Callable[[], Faults]) -> Outcome:
-    began = time.process_time()
-    plan = make()
-    failure: BaseException | None = None
-    try:
-        plan.world.run(plan.carry_out())
-    except (Exception, BaseExceptionGroup) as error:
-        failure = error
-    machines = plan.cluster.machines.values()
-    counts = {
-        "seeds that count": int(plan.is_worth),
-        "crashes": sum(machine.crashes for machine in machines),
-        "crashes with a loss": sum(machine.lossy_crashes for machine in machines),
-        "virtual seconds": int(plan.world.now()),
-        **plan.totals,
-    }
-    took = time.process_time() - began
-    return Outcome(seed, plan.worth, counts, failure, took, "sim-cluster")
+    return run_plan(seed, lambda: new_plan(seed, trace), "sim-cluster")
 
 
 def _has_topic(seed: int, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""What befalls a cluster with data in one simulated run, and what must hold when it is over.
+"""One simulated run of a cluster with data, and what must hold when it is over.
 
 Clients produce, read and commit offsets, an operator makes and deletes a topic, while one fault follows another, some
 at the same time. Every seed has a mood, which says what happens often in it: the network, the power, the disks, or
@@ -32,7 +32,7 @@ from tests.cluster.faults import LEADER_WITHIN, Fault
 from tests.cluster.full_disks import FullDisks
 from tests.cluster.kept import COMPACTED, DELETED, EXPIRING, LIMITED, OFFSETS
 from tests.cluster.kept import SETTINGS as UPKEEP_SETTINGS
-from tests.cluster.leader_faults import BROKERS
+from tests.cluster.leader_faults import BROKERS, WHOLE_WITHIN
 from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
 from tests.cluster.members import ClassicSeeker, ConsumerSeeker
 from tests.cluster.operators import IN_DOUBT
@@ -75,7 +75,6 @@ CONTROLLER = 4
 QUIET_SECONDS = 0.2  # at the beginning, so that there is something to lose
 MIN_SECONDS = 1.5
 MAX_SECONDS = 6.0
-WHOLE_WITHIN = 60.0
 TOPIC_RESOURCE, SET = 2, 0
 REMADE = "remade"
 KINDS = {"compacted": COMPACTED, "limited": LIMITED, "unclean": UNCLEAN}  # of the third topic
@@ -214,13 +213,13 @@ class Storm(DamageFaults, FullDisks):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged batches": self.play.acknowledged,
             f"runs with a mood of {self.mood}": 1,
             f"runs with a topic that is {self.kind}": 1,
             **self.play.counts,
             **self.chronicle.counts,
             **self.replicated.counts,
-            **self.counts,
         }
 
     @property
@@ -274,18 +273,7 @@ class Storm(DamageFaults, FullDisks):
         self._bag = [*self.bag(), self._crash_leader]
         self._rng.shuffle(self._bag)
         self._bag.append(self._strand_leader)  # comes first: nothing else makes logs diverge as often
-        faults = [self.world.spawn(self._have_faults()) for _ in range(2)]
-        faults.append(self.world.spawn(self._keep_running()))
-        began = self.world.now()
-        while True:
-            await asyncio.sleep(0.1)
-            passed = self.world.now() - began
-            if (passed > MIN_SECONDS and self.worth.reaches(WANTED)) or passed > MAX_SECONDS:
-                break
-        self._is_over = True
-        for task in faults:
-            await task
-        await self._settle()
+        await self._suffer(MIN_SECONDS, MAX_SECONDS)
         if self._has_last_act and not self.replicated.without_candidates():
             await self._fill_disk_alone()
         self.play.is_over = True
@@ -339,10 +327,7 @@ class Storm(DamageFaults, FullDisks):
             return
         for producer in self._producers:
             await producer.settle()
-        try:
-            await self._wait_for(self.replicated.is_whole, WHOLE_WITHIN, "not all replicas are in sync")
-        except Violation as error:
-            raise Violation(f"{error}, though all faults are over: {self.replicated.missing()}") from None
+        await self._become_whole()
         for topic in self.play.topics():
             for partition in topic.partitions:
                 await self._readers[0].read_all(partition)

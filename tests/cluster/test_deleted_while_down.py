@@ -5,7 +5,7 @@ import pytest
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.cluster.clusters import Cluster
-from tests.cluster.test_reassignment import directories, is_settled_on, reassign, run
+from tests.cluster.test_reassignment import directories, have_a_log_set_aside, run
 from tests.cluster.test_replication import TOPIC, produce, until
 from tests.simulation.machine import DATA_DIR
 
@@ -66,13 +66,7 @@ def test_also_if_the_deletion_is_in_a_snapshot_by_then() -> None:
 
 def test_a_log_that_was_set_aside_goes_when_its_topic_is_deleted() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await produce(cluster, 1, b"one")
-        await cluster.machines[2].stop()
-        await reassign(cluster, [1, 3])
-        await until(lambda: is_settled_on(cluster, 1, 3))
-        await cluster.start(2)
-        (left,) = directories(cluster, 2)
-        assert left.endswith("-stray")
+        await have_a_log_set_aside(cluster)
         await delete(cluster)
         await until(lambda: not directories(cluster, 2))
 

@@ -220,15 +220,20 @@ def test_acks_all_waits_for_as_many_as_min_insync_replicas_says_from_the_first_n
     run(6, scenario, replicas=(1,), min_insync_replicas="2")
 
 
+async def have_a_log_set_aside(cluster: Cluster) -> None:
+    """By broker 2, which is down when its replica leaves."""
+    await produce(cluster, 1, b"one")
+    await cluster.machines[2].stop()
+    await reassign(cluster, [1, 3])
+    await until(lambda: is_settled_on(cluster, 1, 3))
+    await cluster.start(2)
+    (left,) = directories(cluster, 2)
+    assert left.endswith("-stray")
+
+
 def test_a_broker_that_was_down_when_its_replica_left_sets_its_log_aside() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await produce(cluster, 1, b"one")
-        await cluster.machines[2].stop()
-        await reassign(cluster, [1, 3])
-        await until(lambda: is_settled_on(cluster, 1, 3))
-        await cluster.start(2)
-        (left,) = directories(cluster, 2)
-        assert left.endswith("-stray")
+        await have_a_log_set_aside(cluster)
         assert replica(cluster, 2) is None
         assert await reassign(cluster, [1, 2]) is ErrorCode.NONE
         await settled_on(cluster, 1, 2)

@@ -52,7 +52,7 @@ class Throttled:
         return ends[0] - ends[1]
 
     def size(self, topic: str) -> int:
-        """Of its log at the leader."""
+        """The size of its log at the leader."""
         node = self.cluster.machines[LEADER].node
         replica = node.replicas.present(topic, 0) if node is not None else None
         assert replica is not None

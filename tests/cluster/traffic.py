@@ -6,32 +6,28 @@ leader said so, and in whatever epoch. Of acks=1 nothing is expected, but that w
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from odradek.records.record import build_batch
-from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster.clusters import Cluster
 from tests.cluster.kept import keys_and_tombstones
 from tests.cluster.replicated import ReplicatedLogs
-from tests.cluster.router import Router
 from tests.lives.members import committed_offsets_request
 from tests.simulation.connection import Connection, Disconnected, Violation
+from tests.simulation.group_history import committed_offsets
 from tests.simulation.log_history import Batch, PartitionHistory, TopicHistory, View
 from tests.simulation.members import AGAIN as COORDINATOR_AGAIN
 from tests.simulation.play import Client, Play
 from tests.simulation.reader import by_topic, fetch_request
+from tests.simulation.sender import Sender, Sequences
 from tests.simulation.world import World
 
 KEYS = [b"k"]
 START_MS = 1_700_000_000_000
 PRODUCE_TIMEOUT_MS = 350
-MAX_IN_FLIGHT = 3
-PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION = 13, 16, 7
+FETCH_VERSION, LIST_VERSION = 16, 7
 LATEST, EARLIEST = -1, -2
 
 # After these a client looks for the leader, and tries again.
@@ -50,31 +46,20 @@ AGAIN = {
 }
 
 
-class Lives:
-    """In the place of the one machine that other simulations have: a number that changes with every coordinator."""
-
-    def __init__(self, cluster: Cluster, logs: ReplicatedLogs) -> None:
-        self._cluster = cluster
-        self._logs = logs
-        self.was_short_lately = True
-
-    @property
-    def starts(self) -> int:
-        return sum(machine.starts for machine in self._cluster.machines.values()) + sum(
-            log.registration.leader_epoch
-            for log in self._logs.logs.values()
-            if log.name.startswith(OFFSETS_TOPIC)
-        )
-
-
 class ClusterPlay(Play):
     def __init__(self, world: World, cluster: Cluster, replicated: ReplicatedLogs) -> None:
-        super().__init__(world, Lives(cluster, replicated))  # type: ignore[arg-type]
+        super().__init__(world, cluster)
         self.logs.has_replicas = True
-        self.cluster = cluster
         self.replicated = replicated
-        self.producer_ids: dict[int, str] = {}
         self.shown: dict[PartitionHistory, dict[int, int]] = {}  # the highest high watermark, by epoch
+
+    @property
+    def lives(self) -> int:
+        return super().lives + sum(
+            log.registration.leader_epoch
+            for log in self.replicated.logs.values()
+            if log.name.startswith(OFFSETS_TOPIC)
+        )
 
     def check_unknown(self, topic: TopicHistory, code: int) -> None:
         """A broker may not have heard of a topic yet."""
@@ -87,7 +72,7 @@ class ClusterPlay(Play):
             )
 
     def knows(self, node: str, topic: TopicHistory) -> bool:
-        """Whether this broker knows the topic, and no other of its name."""
+        """Returns True if this broker knows the topic, and no other of its name."""
         (machine,) = [item for item in self.cluster.machines.values() if item.name == node]
         known = machine.node.metadata.image.topics.get(topic.name) if machine.node is not None else None
         return known is not None and known.id == topic.id
@@ -105,16 +90,6 @@ class ClusterPlay(Play):
 class ClusterClient(Client):
     play: ClusterPlay
 
-    def __init__(self, play: ClusterPlay, name: str) -> None:
-        super().__init__(play, name)
-        self.router = Router(play.cluster, name, play.world.new_rng())
-
-    async def connection(self) -> Connection:
-        return await self.router.any_connection()
-
-    def hang_up(self) -> None:
-        self.router.hang_up()
-
     async def leader_of(self, partition: PartitionHistory) -> tuple[Connection, int]:
         """A connection to the leader, and its epoch. Raises Disconnected."""
         leader, epoch = self.router.leader_of(partition.topic.id, partition.index)
@@ -130,22 +105,14 @@ class ClusterClient(Client):
             raise
 
 
-@dataclass
-class Sequences:
-    """An idempotent producer of one partition."""
+class Producer(ClusterClient, Sender):
+    max_in_flight = 3
+    timeout_ms = PRODUCE_TIMEOUT_MS
+    again = AGAIN
 
-    producer_id: int
-    next_sequence: int = 0
-    is_known: bool = False  # a batch was acknowledged
-    pending: list[tuple[Batch, View]] = field(default_factory=list)
-    retry_at: float = 0.0  # not before; some clients take their time
-
-
-class Producer(ClusterClient):
     def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
         super().__init__(play, name)
         self._pause_seconds = pause_seconds
-        self._sequences: dict[PartitionHistory, Sequences] = {}
 
     async def act(self) -> None:
         await self.pause(self._pause_seconds)
@@ -155,19 +122,14 @@ class Producer(ClusterClient):
         chance = self.rng.random()
         # What retention has deleted, a leader without its memory does not know: it takes a retry for a new batch.
         if chance < 0.6 and not partition.topic.may_be_deleted:
-            await self._produce_idempotently(partition, self.rng.randint(1, MAX_IN_FLIGHT))
+            await self._produce_idempotently(partition, self.rng.randint(1, self.max_in_flight))
         else:
             await self._produce(partition, -1 if chance < 0.7 else 1)
 
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
         for partition, sequences in list(self._sequences.items()):
-            # Unless it was forgotten, and begins anew.
-            while (
-                self._sequences.get(partition) is sequences
-                and sequences.pending
-                and partition.topic.is_stable
-            ):
+            while self.is_pending(partition, sequences):
                 try:
                     sequences.retry_at = 0.0
                     await self._produce_idempotently(partition, 0)
@@ -184,17 +146,15 @@ class Producer(ClusterClient):
         batch.topic_id = partition.topic.id
         return batch
 
-    def _send(self, connection: Connection, batch: Batch) -> Any:
-        options = {}
-        if batch.is_idempotent:
-            options = {"producer_id": batch.producer_id, "producer_epoch": 0, "base_sequence": batch.sequence}
-        records = batch.records(START_MS + int(self.play.world.now() * 1000), b"")
-        data = [PartitionProduceData(batch.index, bytes(build_batch(records, **options)))]
-        topic = TopicProduceData(topic_id=batch.topic_id, partition_data=data)  # type: ignore[arg-type]
-        return connection.send(ProduceRequest(None, batch.acks, PRODUCE_TIMEOUT_MS, [topic]), PRODUCE_VERSION)
+    def _now_ms(self) -> int:
+        return START_MS + int(self.play.world.now() * 1000)
+
+    async def _connection_for(self, partition: PartitionHistory) -> Connection:
+        connection, _ = await self.leader_of(partition)
+        return connection
 
     def _take(self, partition: PartitionHistory, batch: Batch, view: View, response: Any) -> int:
-        """The error code."""
+        """Returns the error code."""
         (result,) = response.responses[0].partition_responses
         if result.error_code == ErrorCode.NONE and batch.acks == -1:
             partition.acknowledged(batch, result.base_offset, view)
@@ -207,7 +167,7 @@ class Producer(ClusterClient):
     # --- plain ---
 
     async def produce(self, partition: PartitionHistory) -> bool:
-        """Whether all in-sync replicas have it. Raises Disconnected."""
+        """Returns True once all in-sync replicas have it. Raises Disconnected."""
         return await self._produce(partition, -1) == ErrorCode.NONE
 
     async def _produce(self, partition: PartitionHistory, acks: int) -> int:
@@ -217,75 +177,21 @@ class Producer(ClusterClient):
         response = self._send(connection, batch)
         code = self._take(partition, batch, view, await connection.until(response))
         if code:
-            check_code(code, batch)
+            self._check_code(code, batch)
             await self.router.refresh()
         return code
 
     # --- idempotent ---
 
-    async def _sequences_of(self, partition: PartitionHistory) -> Sequences | None:
-        if partition not in self._sequences:
-            response = await self.ask(InitProducerIdRequest(None, 0), 4)
-            if response.error_code != ErrorCode.NONE:
-                await self.pause(0.05)
-                return None
-            other = self.play.producer_ids.setdefault(response.producer_id, self.name)
-            if other != self.name or any(
-                sequences.producer_id == response.producer_id for sequences in self._sequences.values()
-            ):
-                raise Violation(f"producer id {response.producer_id} was given to {other} and {self.name}")
-            self._sequences[partition] = Sequences(response.producer_id)
-        return self._sequences[partition]
+    def _may_be_forgotten(self, partition: PartitionHistory, batch: Batch, view: View) -> bool:
+        """A leader that has read its log again knows of a producer what compaction has left: its newest batch."""
+        return partition.topic.may_be_compacted and batch.sends > 1
 
-    async def _produce_idempotently(self, partition: PartitionHistory, count: int) -> None:
-        sequences = await self._sequences_of(partition)
-        if sequences is None or self.play.world.now() < sequences.retry_at:
-            return
-        connection, _ = await self.leader_of(partition)
-        pending = sequences.pending
-        # A broker that knows nothing of a producer takes any sequence from it, so nobody may overtake the first batch.
-        room = MAX_IN_FLIGHT if sequences.is_known else 1
-        for _ in range(min(count, room - len(pending))):
-            batch = self._new_batch(partition, -1)
-            batch.producer_id, batch.sequence = sequences.producer_id, sequences.next_sequence
-            sequences.next_sequence += batch.size
-            pending.append((batch, partition.view()))
-        sent = []
-        for batch, view in list(pending):
-            partition.sending(batch)
-            sent.append((batch, view, self._send(connection, batch)))
-        was_refused = False
-        for batch, view, response in sent:
-            code = self._take(partition, batch, view, await connection.until(response))
-            if code == ErrorCode.NONE:
-                pending.remove((batch, view))
-                sequences.is_known = True
-            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and was_refused:
-                pass  # after one that is missing
-            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and may_be_forgotten(partition, batch):
-                del self._sequences[partition]
-                return
-            else:
-                check_code(code, batch)
-                was_refused = True
-        if was_refused:
-            if self.rng.random() < 0.3 and not self.play.is_over:
-                sequences.retry_at = self.play.world.now() + self.rng.random()
-            await self.pause(0.05)
-            await self.router.refresh()
-
-
-def may_be_forgotten(partition: PartitionHistory, batch: Batch) -> bool:
-    """A leader that has read its log again knows of a producer what compaction has left: its newest batch."""
-    return partition.topic.may_be_compacted and batch.sends > 1
-
-
-def check_code(code: int, batch: Batch) -> None:
-    if code != ErrorCode.NONE and code not in AGAIN:
-        raise Violation(
-            f"T2: batch {batch.number} (producer {batch.producer_id}, sequence {batch.sequence}) was answered with "
-            f"{ErrorCode(code).name}"
-        )
+    async def _was_refused(self, sequences: Sequences) -> None:
+        if self.rng.random() < 0.3 and not self.play.is_over:
+            sequences.retry_at = self.play.world.now() + self.rng.random()
+        await self.pause(0.05)
+        await self.router.refresh()
 
 
 class Reader(ClusterClient):
@@ -432,18 +338,14 @@ class Auditor(ClusterClient):
         if before is not None and before == after and not (before[0] or before[1]):
             raise Violation(f"C4: broker {node_id} answers for group {name}, and knows that it does not lead")
         if before is not None and before == after and before[0] and before[1]:
-            offsets = {
-                (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")
-                for topic in found.topics
-                for part in topic.partitions
-            }
+            offsets = committed_offsets(found)
             group.check(sent, offsets)
             if offsets:
                 self.play.count("commits read back")
         return True
 
     def _leads(self, node_id: int) -> tuple[bool, bool, int] | None:
-        """Whether this broker believes to lead the partition of the offsets, whether it does, and the epoch; there is
+        """Returns if this broker believes to lead the partition of the offsets, if it does, and the epoch; there is
         one partition. None if it is off."""
         if self.play.cluster.machines[node_id].node is None:
             return None

@@ -25,9 +25,8 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.offsets import EndTransaction, TransactionalCommit
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
-from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import Producer, StateBatch
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID, Caller
 from odradek.storage.producers.markers import Marker
 from odradek.wire.codec import encode, read_message
@@ -49,7 +48,7 @@ from odradek.wire.messages.offset_fetch import (
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from odradek.wire.messages.txn_offset_commit import TxnOffsetCommitResponse
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
+from tests.coordinators.virtual import CoordinatorWorld
 
 GROUP = "readers"
 
@@ -62,16 +61,11 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + bytes(encode(ConsumerProtocolSubscription(topics=list(topics)), 0))
 
 
-class Conversation:
-    """Everything is committed at once, unless `commits` is set to False: then `commit()` lets go."""
-
+class Conversation(CoordinatorWorld[GroupCoordinator]):
     def __init__(self, settings: GroupSettings | None = None, seed: int = 1) -> None:
+        super().__init__()
         self.settings = settings or GroupSettings()
         self.rng = Random(seed)
-        self.host = VirtualHost(1_000_000)
-        self.log = MemoryLog()
-        self.commits = True
-        self.append_error: ErrorCode | None = None
         self.answers: dict[str, Any] = {}  # the last answer that each name got
         self.ids: dict[str, str] = {}  # name -> member id
         self.generation: dict[str, int] = {}
@@ -79,14 +73,8 @@ class Conversation:
         self._lines: list[str] = []
         self.start()
 
-    # --- the coordinator's life ---
-
-    def start(self) -> None:
-        self.partition = lead(self.log, self._appended)
-        journal = WatchedJournal(self.partition, self._before_append, self._write_lines)
-        self.runner = Runner(journal, lambda: GroupCoordinator(self.settings, self.rng), self.host)
-        self.runner.begin_loading()
-        self.host.run_for(0)
+    def new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, self.rng)
 
     def restarts(self) -> None:
         """Another broker takes over; it finds what the log has."""
@@ -97,25 +85,6 @@ class Conversation:
     def passes(self, duration_ms: int) -> None:
         self._say(f"({duration_ms} ms pass)")
         self.host.run_for(duration_ms)
-
-    def commit(self) -> None:
-        sync(self.partition)
-
-    def _appended(self) -> None:
-        if self.commits:
-            self.commit()
-
-    def _before_append(self, batch: StateBatch) -> None:
-        if self.append_error is not None:
-            raise KafkaError(self.append_error)
-
-    @property
-    def coordinator(self) -> GroupCoordinator:
-        return self.runner.coordinator
-
-    @property
-    def now_ms(self) -> int:
-        return self.host.time_ms
 
     # --- saying things ---
 
@@ -370,7 +339,7 @@ class Conversation:
             return f"has {response.assignment.decode() or 'nothing'}"
         return "NONE"
 
-    def _write_lines(self, batch: StateBatch) -> None:
+    def after_append(self, batch: StateBatch) -> None:
         for key, value in batch.records:
             self._write_line(key, value)
         if batch.marker is not None and batch.producer is not None:

@@ -44,14 +44,8 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.coordinators.virtual import (
-    MemoryLog,
-    VirtualHost,
-    WatchedJournal,
-    lead,
-    logged_exceptions_raised,
-    sync,
-)
+from tests.coordinators.virtual import CoordinatorWorld, logged_exceptions_raised, sync
+from tests.simulation.connection import Violation
 
 GROUP = "readers"
 TOPIC = "t"
@@ -62,10 +56,6 @@ STEP_MS = 1_500
 FAULTS_STOP_MS = 45_000
 # C6: the rebalance timeout + 10 s; a crash just before needs its session to end first.
 RECOVERED_MS = FAULTS_STOP_MS + SESSION_MS + REBALANCE_MS + 10_000
-
-
-class Violation(AssertionError):
-    """A property does not hold."""
 
 
 @dataclass
@@ -291,22 +281,20 @@ def _assign(member_ids: list[str]) -> list[SyncGroupRequestAssignment]:
     ]
 
 
-class World:
+class World(CoordinatorWorld[GroupCoordinator]):
     """The scheduler, the network and the broker around the coordinator."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(0)
         self.rng = Random(seed)
         self.checker = Checker()
-        self.host = VirtualHost()
-        self.log = MemoryLog()
         self.log.on_read = self.maybe_fail_to_read
-        self.appended: list[tuple[int, list[EncodedRecord]]] = []  # (end offset, records), by batch
+        self.batches: list[tuple[int, list[EncodedRecord]]] = []  # (end offset, records), by batch
         self.stored = GroupMetadataValue()  # the last generation in the log
         self.offsets: dict[int, int] = {}  # the last offsets in the log
         self.open: dict[int, tuple[Consumer, Any, Callable[[Any], None], int, dict[int, int]]] = {}
         self.arrivals_ms: dict[Consumer, int] = {}  # one connection keeps the order
-        self.partition: Leader | None = None
-        self.runner: Runner[GroupCoordinator] | None = None
+        self.is_up = False
         self.handling: Any = None  # the request that the coordinator decides on
         self.settings = GroupSettings(group_initial_rebalance_delay_ms=self.rng.choice((0, 3_000)))
         self.lossy = self.rng.choice((0.0, 0.02, 0.05))
@@ -338,10 +326,6 @@ class World:
             raise
         except Exception as error:
             raise Violation(f"the coordinator raised {error!r}") from error
-
-    @property
-    def now_ms(self) -> int:
-        return self.host.time_ms
 
     def when_awake(self, consumer: Consumer, event: Callable[[], None]) -> None:
         """A paused process does nothing, then goes on as if nothing had happened."""
@@ -389,7 +373,7 @@ class World:
             self.when_awake(consumer, lambda: consumer.on_error(ErrorCode.NETWORK_EXCEPTION))
 
     def arrive(self, consumer: Consumer, request: Any, on_answer: Callable[[Any], None], number: int) -> None:
-        if self.runner is None:
+        if not self.is_up:
             return
         self.token += 1
         self.open[self.token] = (consumer, request, on_answer, number, dict(self.checker.acknowledged))
@@ -401,7 +385,7 @@ class World:
             self.checker.heard_ms[request.member_id] = self.now_ms
 
     def respond(self, token: Any, response: Any) -> None:
-        if self.runner is None:
+        if not self.is_up:
             return
         consumer, request, on_answer, number, acknowledged = self.open.pop(token)
         self.observe(request, response, acknowledged)
@@ -442,18 +426,20 @@ class World:
 
     # --- the broker ---
 
+    def new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, self.rng)
+
     def start_coordinator(self) -> None:
         """Clients find it before it has begun to load."""
         if self.rng.random() < 0.5:
             self.log.compact()
-        self.partition = lead(self.log, self.sync_later)
-        journal = WatchedJournal(self.partition, self.before_append, self.after_append)
-        self.runner = Runner(journal, lambda: GroupCoordinator(self.settings, self.rng), self.host)
+        self.take_over()
+        self.is_up = True
         self.runner.tell(self.loaded)
         self.host.after(self.rng.randrange(1, 300), self.begin_loading, self.runner)
 
     def begin_loading(self, runner: Runner[GroupCoordinator]) -> None:
-        if runner is self.runner:
+        if self.is_up and runner is self.runner:
             runner.begin_loading()
 
     def maybe_fail_to_read(self) -> None:
@@ -467,47 +453,44 @@ class World:
     def before_append(self, batch: StateBatch) -> None:
         if isinstance(self.handling, OffsetCommitRequest):
             self.checker.commit_accepted(self.handling, self.stored, self.now_ms)
-        assert self.partition is not None
         self.partition.has_enough_replicas = self.rng.random() >= self.failing
 
     def after_append(self, batch: StateBatch) -> None:
-        self.appended.append((self.log.end_offset, batch.records))
+        self.batches.append((self.log.end_offset, batch.records))
         self.check_records(batch.records)
 
-    def sync_later(self) -> None:
+    def appended(self) -> None:
         delay_ms = self.rng.choice(self.lags_ms)
         self.host.after(delay_ms, self.advance_high_watermark, self.partition, self.log.end_offset)
 
     def advance_high_watermark(self, partition: Leader, offset: int) -> None:
-        if partition is self.partition:
+        if self.is_up and partition is self.partition:
             sync(partition, offset)
 
     def crash_coordinator(self) -> None:
-        if self.runner is None or self.partition is None:
+        if not self.is_up:
             return
         if self.rng.random() < 0.5:
             self.hand_over()
-        runner, self.runner = self.runner, None
-        runner.resign()  # what it still says reaches nobody
+        self.is_up = False
+        self.runner.resign()  # what it still says reaches nobody
         self.open.clear()
         self.lose_records(self.partition.high_watermark)
-        self.partition = None
         self.host.after(self.rng.randrange(100, 3_000), self.start_coordinator)
 
     def hand_over(self) -> None:
         """In good order: everyone who waits hears of it."""
-        assert self.runner is not None
         self.runner.resign()
         if self.open:
             raise Violation(f"{len(self.open)} requests were never answered")
 
     def lose_records(self, committed: int) -> None:
         """What is left is a part of the log that has all that was committed."""
-        ends = [committed, *(end for end, _ in self.appended if end > committed)]
+        ends = [committed, *(end for end, _ in self.batches if end > committed)]
         surviving = self.rng.choice(ends)
         self.log.truncate(surviving)
-        kept = [(end, records) for end, records in self.appended if end <= surviving]
-        self.appended = kept
+        kept = [(end, records) for end, records in self.batches if end <= surviving]
+        self.batches = kept
         self.stored = GroupMetadataValue()
         self.offsets.clear()
         self.checker.replaced.clear()
@@ -589,7 +572,7 @@ class World:
 
     def check_state(self) -> None:
         """After every event: what waits is counted right, and nothing waits in a state that has no waiting."""
-        if self.runner is None:
+        if not self.is_up:
             return
         group: Any = self.runner.coordinator.groups.get(GROUP)
         if group is None:

@@ -80,7 +80,7 @@ def loaded(log: TestLog) -> Shard:
 
 
 def known(shard: Shard) -> State:
-    """Of each place: what is committed, what may be, and whether anything is pending."""
+    """Returns, for each place, what is committed, what may be, and whether anything is pending."""
     coordinator = shard.coordinator
     assert isinstance(coordinator, GroupCoordinator)
     offsets = coordinator.offsets

@@ -23,7 +23,9 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
-from tests.coordinators.simulation import PARTITIONS, Violation, run
+from tests.coordinators.simulation import PARTITIONS, run
+from tests.coordinators.virtual import run_seeds
+from tests.simulation.connection import Violation
 
 SEEDS = 1_000
 SLICES = 10
@@ -33,11 +35,7 @@ SEEDS_TO_CATCH_A_BUG = 300
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS // SLICES))
 def test_groups_are_safe_and_recover(first_seed: int) -> None:
     processed = 0
-    for seed in range(first_seed, first_seed + SEEDS // SLICES):
-        try:
-            world = run(seed)
-        except Exception as error:
-            raise AssertionError(f"seed {seed}") from error
+    for world in run_seeds(run, range(first_seed, first_seed + SEEDS // SLICES)):
         processed += sum(len(offsets) for offsets in world.checker.processed.values())
     assert processed > SEEDS // SLICES * 50, "the consumers hardly got to work: the simulation shows nothing"
 

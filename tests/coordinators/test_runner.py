@@ -32,7 +32,7 @@ from odradek.replication.settings import ReplicaSettings
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.log.reading import read_batches
 from odradek.storage.producers.markers import Marker
-from tests.coordinators.virtual import MemoryLog, VirtualHost, lead, sync
+from tests.coordinators.virtual import CoordinatorWorld, MemoryLog, VirtualHost, sync
 from tests.storage.batches import new_log
 
 CONTEXT = (0, Caller())
@@ -108,23 +108,20 @@ class Balances:
         return len(self.amounts)
 
 
-class Bank:
+class Bank(CoordinatorWorld[Balances]):
     """A runner on a log, and what it has answered."""
 
     def __init__(self, log: Any = None, *, loads: bool = True) -> None:
-        self.host = VirtualHost(1_000)
-        self.log = log or MemoryLog()
-        self.syncs_at_once = True
+        super().__init__(1_000)
+        self.log = log or self.log
         self.responses: dict[Any, Any] = {}
         self.effects: list[Any] = []
-        self.start()
+        self.take_over()
         if loads:
             self.load()
 
-    def start(self) -> None:
-        self.partition = lead(self.log, self._appended)
-        journal = Journal(self.partition)
-        self.runner = Runner(journal, Balances, self.host, self._perform)
+    def new_coordinator(self) -> Balances:
+        return Balances()
 
     def load(self) -> None:
         self.runner.begin_loading()
@@ -133,11 +130,6 @@ class Bank:
     def restart(self) -> None:
         self.runner.resign()
         self.start()
-        self.load()
-
-    def _appended(self) -> None:
-        if self.syncs_at_once:
-            sync(self.partition)
 
     def _respond(self, token: Any, response: Any) -> None:
         assert token not in self.responses, "answered twice"
@@ -145,7 +137,7 @@ class Bank:
         if token == "raises":
             raise ConnectionError("planted")
 
-    def _perform(self, runner: Runner[Balances], effect: Any) -> None:
+    def perform(self, runner: Runner[Balances], effect: Any) -> None:
         assert runner is self.runner
         self.effects.append(effect)
         if effect == "raises":
@@ -165,7 +157,7 @@ def bank() -> Bank:
 
 
 def test_a_response_leaves_when_its_batch_is_committed(bank: Bank) -> None:
-    bank.syncs_at_once = False
+    bank.commits = False
     assert bank.ask(1, "set", "anna", 5) is None
     assert bank.ask(2, "get", "anna") is None, "it was decided on what is not committed"
     assert bank.ask(3, "set", "anna", 6) is None
@@ -187,7 +179,7 @@ def test_an_append_that_fails_is_answered_and_undone(bank: Bank) -> None:
 
 @pytest.mark.plants_traceback
 def test_a_response_that_cannot_be_sent_keeps_no_other_back(bank: Bank) -> None:
-    bank.syncs_at_once = False
+    bank.commits = False
     for token in ("first", "raises", "last"):
         bank.ask(token, "set", "anna", 5)
     sync(bank.partition)
@@ -204,7 +196,7 @@ def test_a_request_that_raises_leaves_the_runner_as_it_was(bank: Bank) -> None:
 
 
 def test_an_effect_is_carried_out_when_its_batch_is_committed(bank: Bank) -> None:
-    bank.syncs_at_once = False
+    bank.commits = False
     bank.ask(1, "effect", 5, "first", "second")
     bank.ask(2, "ask for", "third")
     assert bank.effects == []
@@ -222,7 +214,7 @@ def test_effects_are_lost_with_an_append_that_fails_and_with_the_leadership(bank
     bank.partition.has_enough_replicas = False
     assert bank.ask(1, "effect", 5, "first") is ErrorCode.COORDINATOR_NOT_AVAILABLE
     bank.partition.has_enough_replicas = True
-    bank.syncs_at_once = False
+    bank.commits = False
     bank.ask(2, "effect", 5, "second")
     bank.ask(3, "ask for", "third")
     bank.runner.resign()
@@ -242,7 +234,7 @@ def test_a_request_is_answered_by_what_became_of_its_effect(bank: Bank) -> None:
         bank.ask(token, "ask for", "something")
     assert bank.responses == {}
     respond = next(iter(bank.runner._shard._requests))
-    bank.syncs_at_once = False
+    bank.commits = False
     bank.runner.tell(lambda coordinator, now_ms: Decision([("last", 7)], [(respond, "got it")]))
     assert bank.responses == {} and bank.runner.coordinator.amounts == {"last": 7}
     sync(bank.partition)
@@ -457,7 +449,7 @@ def test_an_append_of_a_timer_that_fails_is_answered(bank: Bank) -> None:
 
 
 def test_a_resignation_refuses_everyone_and_ends_all_work(bank: Bank) -> None:
-    bank.syncs_at_once = False
+    bank.commits = False
     bank.ask("written", "set", "anna", 5)
     bank.ask("waiting", "wait", 10)
     bank.runner.resign()
@@ -486,7 +478,7 @@ def test_a_resignation_ends_the_loading() -> None:
 
 
 def test_a_partition_that_closes_before_the_commit_makes_the_runner_resign(bank: Bank) -> None:
-    bank.syncs_at_once = False
+    bank.commits = False
     bank.ask("written", "set", "anna", 5)
     bank.ask("waiting", "wait", 10)
     bank.partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -37,14 +37,8 @@ from odradek.wire.messages.add_partitions_to_txn import (
 )
 from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.coordinators.virtual import (
-    MemoryLog,
-    VirtualHost,
-    WatchedJournal,
-    lead,
-    logged_exceptions_raised,
-    sync,
-)
+from tests.coordinators.virtual import CoordinatorWorld, logged_exceptions_raised
+from tests.simulation.connection import Violation
 
 IDS = ("tx-a", "tx-b")
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
@@ -56,10 +50,6 @@ SETTINGS = TransactionSettings(
     transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
     transaction_remove_expired_transaction_cleanup_interval_ms=5_000,
 )
-
-
-class Violation(AssertionError):
-    """A property does not hold."""
 
 
 @dataclass
@@ -74,7 +64,7 @@ class Instance:
 
 
 class Partition:
-    """As much of a partition as a transaction meets: epochs, an open transaction, and the coordinator's epoch."""
+    """A partition, as far as a transaction meets it: epochs, an open transaction, and the coordinator's epoch."""
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
@@ -211,18 +201,17 @@ class Producer:
 CoordinatorRunner = Runner[TransactionCoordinator]
 
 
-class World:
+class World(CoordinatorWorld[TransactionCoordinator]):
     def __init__(self, seed: int, version: int) -> None:
+        super().__init__(1)
         self.rng = Random(seed)
         self.version = version
-        self.host = VirtualHost(1)
-        self.log = MemoryLog()
         self.partitions = {name: Partition(name) for name in PARTITIONS}
         self.instances: list[Instance] = []
         self.next_producer_id = 1
         self.coordinator_epoch = 0
         self.is_up = False
-        self.start(None)
+        self.start()
         for number in range(4):
             Producer(self, IDS[number % 2], raises_epoch=version == 2 and number < 3)
         self.after(500, self.misbehave)
@@ -239,18 +228,15 @@ class World:
 
     # --- the coordinator ---
 
-    def start(self, synced_offset: int | None) -> None:
+    def new_coordinator(self) -> TransactionCoordinator:
+        return TransactionCoordinator(SETTINGS, lambda: self.version)
+
+    def start(self, synced_offset: int | None = None) -> None:
         self.coordinator_epoch += 1
-        self.is_up = True
-        self.partition = lead(self.log, self._appended, synced_offset)
-        journal = WatchedJournal(self.partition, self._before_append, lambda batch: None)
         epoch = self.coordinator_epoch
-        self.runner = Runner(
-            journal,
-            lambda: TransactionCoordinator(SETTINGS, lambda: self.version),
-            self.host,
-            lambda runner, effect: self._perform(runner, effect, epoch),
-        )
+        self.is_up = True
+        self.perform = partial(self._perform, epoch)
+        self.take_over(synced_offset)
         self.runner.begin_loading()
         self.lags_until_ms = 0
         if synced_offset is not None:
@@ -258,7 +244,7 @@ class World:
             self.lags_until_ms = self.host.time_ms + lag_ms
             self.after(lag_ms, lambda: self._sync(epoch))
 
-    def _appended(self) -> None:
+    def appended(self) -> None:
         epoch = self.coordinator_epoch
         delay_ms = self.rng.randrange(300 if self.chance(0.3) else 3)
         lag_ms = max(self.lags_until_ms - self.host.time_ms, 0)
@@ -266,16 +252,16 @@ class World:
 
     def _sync(self, epoch: int) -> None:
         if self.is_up and epoch == self.coordinator_epoch:
-            sync(self.partition)
+            self.commit()
 
-    def _before_append(self, batch: StateBatch) -> None:
+    def before_append(self, batch: StateBatch) -> None:
         if self.chance(0.02):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def misbehave(self) -> None:
         if not self.is_faulty:
             if not self.is_up:
-                self.start(None)
+                self.start()
             return
         is_ahead = False
         if self.is_up:
@@ -294,7 +280,7 @@ class World:
         ends = [header.next_offset for header, _ in self.log.batches if header.next_offset >= self._committed]
         self.log.truncate(self.rng.choice([self._committed, *ends]))
 
-    def _perform(self, runner: CoordinatorRunner, effect: Any, epoch: int) -> None:
+    def _perform(self, epoch: int, runner: CoordinatorRunner, effect: Any) -> None:
         if isinstance(effect, GetProducerId):
             self._get_producer_id(runner, effect)
             return

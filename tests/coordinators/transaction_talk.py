@@ -25,7 +25,7 @@ from odradek.coordinators.transactions.coordinator import TransactionCoordinator
 from odradek.coordinators.transactions.effects import GetProducerId, WriteMarkers
 from odradek.coordinators.transactions.records import decode
 from odradek.coordinators.transactions.transaction import Transaction
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode
 from odradek.model import Caller, TopicPartition
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -35,28 +35,24 @@ from odradek.wire.messages.add_partitions_to_txn import (
 )
 from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
+from tests.coordinators.virtual import CoordinatorWorld
 
 ID = "orders"
 NEWEST = {InitProducerIdRequest: 6, AddPartitionsToTxnRequest: 5, EndTxnRequest: 5}
 BEFORE_VERSION_2 = {InitProducerIdRequest: 5, AddPartitionsToTxnRequest: 3, EndTxnRequest: 4}
 
 
-class TransactionTalk:
-    """Everything is committed at once, unless `commits` is set to False: then `commit()` lets go. Markers are written
-    when `markers()` is called, or at once if `writes_markers` is set."""
+class TransactionTalk(CoordinatorWorld[TransactionCoordinator]):
+    """Markers are written when `markers()` is called, or at once if `writes_markers` is set."""
 
     def __init__(self, version: int = 2, settings: TransactionSettings | None = None) -> None:
+        super().__init__()
         self.version = version
         self.settings = settings or TransactionSettings()
-        self.host = VirtualHost(1_000_000)
-        self.log = MemoryLog()
-        self.commits = True
         self.writes_markers = False
         self.has_producer_ids = True
         self.refuses_producer_ids = False
         self.asked_for: list[GetProducerId] = []  # while there are none
-        self.append_error: ErrorCode | None = None
         self.log_is_ahead = False  # a coordinator that takes over finds records that are not committed
         self.next_producer_id = 1000
         self.wanted: list[WriteMarkers] = []  # markers that are to be written
@@ -64,45 +60,19 @@ class TransactionTalk:
         self._lines: list[str] = []
         self.start()
 
-    # --- the coordinator's life ---
-
-    def start(self) -> None:
-        self.partition = lead(self.log, self._appended, 0 if self.log_is_ahead else None)
-        journal = WatchedJournal(self.partition, self._before_append, self._write_lines)
-        self.runner = Runner(
-            journal,
-            lambda: TransactionCoordinator(self.settings, lambda: self.version),
-            self.host,
-            self._perform,
-        )
-        self.runner.begin_loading()
-        self.host.run_for(0)
+    def new_coordinator(self) -> TransactionCoordinator:
+        return TransactionCoordinator(self.settings, lambda: self.version)
 
     def restarts(self) -> None:
         """Another broker takes over; it finds what the log has."""
         self._say("(the coordinator moves)")
         self.runner.resign()
         self.wanted.clear()
-        self.start()
+        self.start(0 if self.log_is_ahead else None)
 
     def passes(self, duration_ms: int) -> None:
         self._say(f"({duration_ms} ms pass)")
         self.host.run_for(duration_ms)
-
-    def commit(self) -> None:
-        sync(self.partition)
-
-    def _appended(self) -> None:
-        if self.commits:
-            self.commit()
-
-    def _before_append(self, batch: StateBatch) -> None:
-        if self.append_error is not None:
-            raise KafkaError(self.append_error)
-
-    @property
-    def coordinator(self) -> TransactionCoordinator:
-        return self.runner.coordinator
 
     @property
     def transaction(self) -> Transaction:
@@ -205,7 +175,7 @@ class TransactionTalk:
     def _say(self, text: str) -> None:
         self._lines.append(text)
 
-    def _perform(self, runner: Runner[TransactionCoordinator], effect: Any) -> None:
+    def perform(self, runner: Runner[TransactionCoordinator], effect: Any) -> None:
         assert runner is self.runner, "a coordinator that has resigned does nothing any more"
         if isinstance(effect, GetProducerId):
             self._get_producer_id(runner, effect)
@@ -238,7 +208,7 @@ class TransactionTalk:
             )
             self.host.run_for(0)
 
-    def _write_lines(self, batch: StateBatch) -> None:
+    def after_append(self, batch: StateBatch) -> None:
         for key, value in batch.records:
             record = decode(key, value)
             assert record is not None

@@ -1,19 +1,22 @@
 """What the broker passes to a coordinator's runner, in memory and on virtual time.
 
 The runner, its journal and its partition are the broker's own. Only the clock, the timers and the log's files are
-replaced, by `VirtualHost` and `MemoryLog`.
+replaced, by `VirtualHost` and `MemoryLog`. `CoordinatorWorld` puts them together.
 """
 
 from __future__ import annotations
 
-import heapq
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.coordinators.journal import Journal
+from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import EncodedRecord, StateBatch
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.simulated import VirtualLoop
 from odradek.metadata.image import Partition
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.records.batch import BatchHeader, patch_placement, read_header
@@ -29,24 +32,38 @@ NOTHING = lambda: None  # noqa: E731
 NODE = 1
 
 
-class VirtualTimer:
-    __slots__ = ("arguments", "callback")
+class _SteppedLoop(VirtualLoop):
+    """Raises what a callback raises, and lets somebody look after each of them."""
 
-    def __init__(self, callback: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.callback: Callable[..., None] | None = callback
-        self.arguments = arguments
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
+        self._failure: BaseException | None = None
+        self.after_each: Callable[[], None] = NOTHING
+        self.set_exception_handler(self._failed)
 
-    def cancel(self) -> None:
-        self.callback = None
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failure = context["exception"]
+
+    def _run(self, handle: asyncio.Handle) -> None:
+        super()._run(handle)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self.after_each()
 
 
 class VirtualHost:
-    """A `runner.Host` whose clock jumps from one timer to the next; those that are due together run in order."""
+    """A `runner.Host` on the clock of all simulations, in whole milliseconds, for what has no tasks of its own.
+
+    Events that are due together run in the order in which they were set. What one of them raises ends the run.
+    """
 
     def __init__(self, time_ms: int = 0) -> None:
-        self.time_ms = time_ms
-        self._timers: list[tuple[int, int, VirtualTimer]] = []
-        self._count = 0
+        self._loop = _SteppedLoop(time_ms / 1000)
+
+    @property
+    def time_ms(self) -> int:
+        return round(self._loop.time() * 1000)
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -54,34 +71,27 @@ class VirtualHost:
     def steady_ms(self) -> int:
         return self.time_ms
 
-    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> VirtualTimer:
+    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> asyncio.TimerHandle:
         return self.after(0, callback, *arguments)
 
-    def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> VirtualTimer:
+    def call_later(
+        self, seconds: float, callback: Callable[..., None], *arguments: Any
+    ) -> asyncio.TimerHandle:
         return self.after(round(seconds * 1000), callback, *arguments)
 
-    def after(self, delay_ms: int, callback: Callable[..., None], *arguments: Any) -> VirtualTimer:
-        self._count += 1
-        timer = VirtualTimer(callback, arguments)
-        heapq.heappush(self._timers, (self.time_ms + delay_ms, self._count, timer))
-        return timer
+    def after(self, delay_ms: int, callback: Callable[..., None], *arguments: Any) -> asyncio.TimerHandle:
+        return self._loop.call_at((self.time_ms + delay_ms) / 1000, callback, *arguments)
 
     def run_for(self, duration_ms: int) -> None:
         self.run_until(self.time_ms + duration_ms)
 
     def run_until(self, end_ms: int, after_each: Callable[[], None] = NOTHING) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= end_ms:
-            due_ms, _, timer = heapq.heappop(timers)
-            if timer.callback is not None:
-                self.time_ms = due_ms
-                timer.callback(*timer.arguments)
-                after_each()
-        self.time_ms = end_ms
+        self._loop.after_each = after_each
+        self._loop.run_until_time(end_ms / 1000)
 
 
 class Slice(NamedTuple):
-    """Of a log, which is its own file."""
+    """A part of a log, which is its own file."""
 
     file: MemoryLog
     position: int
@@ -89,7 +99,7 @@ class Slice(NamedTuple):
 
 
 class MemoryLog:
-    """As much of a `storage.log.log.Log` as a partition and its journal use. It outlives its partitions."""
+    """A `storage.log.log.Log`, as far as a partition and its journal use it. It outlives its partitions."""
 
     log_start_offset = 0
 
@@ -223,6 +233,77 @@ def sync(leader: Leader, offset: int | None = None) -> None:
     log: Any = leader.log
     log.synced_offset = max(log.synced_offset, log.end_offset if offset is None else offset)
     leader.maybe_advance_high_watermark()
+
+
+AnyCoordinator = TypeVar("AnyCoordinator", bound=Any)
+
+
+class CoordinatorWorld(Generic[AnyCoordinator]):
+    """A coordinator with its runner, its partition and its log, on virtual time.
+
+    The log is all that the next coordinator finds. What is appended is committed at once, unless `commits` is set to
+    False: then `commit()` lets go. Appends are refused with `append_error`, if there is one.
+    """
+
+    partition: Leader
+    runner: Runner[AnyCoordinator]
+    perform: Callable[[Runner[AnyCoordinator], Any], None] | None = None  # if this kind has effects
+
+    def __init__(self, time_ms: int = 1_000_000) -> None:
+        self.host = VirtualHost(time_ms)
+        self.log = MemoryLog()
+        self.commits = True
+        self.append_error: ErrorCode | None = None
+
+    def new_coordinator(self) -> AnyCoordinator:
+        raise NotImplementedError
+
+    # --- the coordinator's life ---
+
+    def take_over(self, synced_offset: int | None = None) -> None:
+        """A broker becomes the coordinator, and has still to load what is in the log."""
+        self.partition = lead(self.log, self.appended, synced_offset)
+        journal = WatchedJournal(self.partition, self.before_append, self.after_append)
+        self.runner = Runner(journal, self.new_coordinator, self.host, self.perform)
+
+    def start(self, synced_offset: int | None = None) -> None:
+        self.take_over(synced_offset)
+        self.runner.begin_loading()
+        self.host.run_for(0)
+
+    @property
+    def coordinator(self) -> AnyCoordinator:
+        return self.runner.coordinator
+
+    @property
+    def now_ms(self) -> int:
+        return self.host.time_ms
+
+    # --- its appends ---
+
+    def commit(self) -> None:
+        sync(self.partition)
+
+    def appended(self) -> None:
+        if self.commits:
+            self.commit()
+
+    def before_append(self, batch: StateBatch) -> None:
+        """May raise instead."""
+        if self.append_error is not None:
+            raise KafkaError(self.append_error)
+
+    def after_append(self, batch: StateBatch) -> None:
+        pass
+
+
+def run_seeds(run: Callable[[int], Any], seeds: Iterable[int]) -> Iterator[Any]:
+    """Yields what each run returns. Raises AssertionError, which names the seed."""
+    for seed in seeds:
+        try:
+            yield run(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
 
 
 class _Raising(logging.Handler):

@@ -14,7 +14,7 @@ LOG_END = Isolation.LOG_END
 
 
 class SegmentFile:
-    """As far as a read needs it."""
+    """A log, as far as a read needs it."""
 
     def __init__(self) -> None:
         self.is_cached = True

@@ -295,7 +295,7 @@ def test_another_sinks_open_transaction_does_not_hide_our_record():
 
 
 def requests_until_commit(checkpoint: Checkpoint, simulated) -> int:
-    """Of a life that begins at `checkpoint`, on a copy that does not disturb it."""
+    """The number of requests of a life that begins at `checkpoint`, on a copy that does not disturb it."""
     import copy
 
     program = Program(copy.deepcopy(simulated), checkpoint.copy())

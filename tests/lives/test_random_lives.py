@@ -7,7 +7,6 @@ import pytest
 
 from tests.lives.homes import Home, ProcessHome
 from tests.lives.life import SETTINGS, Lives
-from tests.selection import chunks
 from tests.support import running_broker
 
 LIVES = 5
@@ -25,7 +24,7 @@ def live(home: Home, rng: random.Random) -> None:
         assert lives.acknowledged > 100
 
 
-@pytest.mark.parametrize("seed", chunks(6, 1))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 def test_what_was_acknowledged_outlives_kill_9(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     with running_broker(tmp_path, **SETTINGS) as broker:

@@ -18,7 +18,7 @@ from odradek.storage.disk.files import DiskFiles
 
 
 def load(directory, node_id=1, cluster_id=None, seed=1):
-    """As this node, in this cluster or in any; what is not there is written."""
+    """Opens the directory as this node, in this cluster or in any; what is not there is written."""
     files, directory = DiskFiles(), str(directory)
     properties = read_properties(files, directory)
     if properties is None:

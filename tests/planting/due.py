@@ -55,7 +55,7 @@ def is_due(suite: Suite, bug: Planted, changed: set[str] | None) -> bool:
     folders = () if bug.script else suite.folders
     tests = {bug.script.partition("::")[0]} if bug.script else set()
     return not changed.isdisjoint(modules | tests) or any(
-        path.startswith(f"{folder}/") and not Path(path).name.startswith("test_")
+        f"{path}/".startswith(f"{folder}/") and not Path(path).name.startswith("test_")
         for path in changed
         for folder in ("tests/planting", *folders)
     )

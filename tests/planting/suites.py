@@ -13,11 +13,11 @@ from tests.transactions.planted import PLANTED as IN_TRANSACTIONS
 class Suite(NamedTuple):
     name: str
     planted: list[Planted]
-    folders: tuple[str, ...]  # the simulation: its own folder first, then those that it is built on
+    folders: tuple[str, ...]  # the simulation: its own folder first, then folders and files that it is built on
 
 
 SUITES = [
-    Suite("node", IN_A_NODE, ("tests/simulation",)),
+    Suite("node", IN_A_NODE, ("tests/simulation", "tests/cluster/clusters.py", "tests/cluster/router.py")),
     Suite("quorum", IN_THE_QUORUM, ("tests/quorum",)),
     Suite("cluster", IN_CLUSTERS, ("tests/cluster", "tests/simulation")),
     Suite("access", IN_ACCESS, ("tests/acls", "tests/serving")),

@@ -114,7 +114,7 @@ class Workers:
 
 
 def is_done(bootstrap: str, transfer_count: int) -> bool:
-    """Whether the workers have committed the offsets of all transfers."""
+    """True if the workers have committed the offsets of all transfers."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     try:
         wanted = [TopicPartition(TRANSFERS, index) for index in range(TRANSFER_PARTITIONS)]

@@ -112,7 +112,7 @@ class Load:
             self._failures.append(failure)
 
     def _change(self, topic: str, create: Act, delete: Act) -> bool:
-        """Whether all of it was acknowledged."""
+        """True if all of it was acknowledged."""
         is_known = create(topic)
         self._ledger.told(topic, is_known, is_there=True)
         if is_known and int(topic.rpartition("-")[2]) % DELETE_EVERY == 0:

@@ -56,7 +56,7 @@ class Stage:
         self.rng = rng
 
     def leader(self) -> Node:
-        """Of some partition."""
+        """Choose a leader of some partition."""
         topic = self.await_in_sync()[TOPIC]
         return self.nodes[self.rng.choice(topic.partitions).leader_id]
 

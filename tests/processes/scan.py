@@ -67,7 +67,7 @@ class StoredLog:
         return read_snapshot(data, snapshot, self._cluster_id).image
 
     def folded_from_log(self, end_offset: int) -> MetadataImage | None:
-        """As `image_at`, but without a snapshot that ends right there."""
+        """Like `image_at`, but without a snapshot that ends right there."""
         kept, self.snapshots = self.snapshots, [one for one in self.snapshots if one.end_offset < end_offset]
         try:
             return self.image_at(end_offset)

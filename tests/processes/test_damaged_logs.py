@@ -67,7 +67,10 @@ def await_in_sync(nodes: Nodes) -> None:
     until(look, "all partitions are led, and all replicas in sync")
 
 
-@pytest.mark.parametrize("order", ["last", "first", "at once"])
+# tests/cluster simulates all of these, in any order.
+@pytest.mark.parametrize(
+    "order", ["last", *(pytest.param(order, marks=pytest.mark.long) for order in ("first", "at once"))]
+)
 @pytest.mark.parametrize("damaged", [1, 3])
 def test_a_node_whose_logs_were_cut_short_loses_nothing(tmp_path: Path, order: str, damaged: int) -> None:
     with cluster(tmp_path, COMBINED, **SETTINGS) as nodes:

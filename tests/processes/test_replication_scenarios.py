@@ -182,7 +182,10 @@ def test_an_eligible_leader_leads_when_it_is_back(tmp_path: Path) -> None:
         await_records(values("three") + values("two"), last)
 
 
-@pytest.mark.parametrize("killed", [2, 3], ids=["two killed", "all killed"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param(2, marks=pytest.mark.long, id="two killed"), pytest.param(3, id="all killed")],
+)
 def test_nodes_killed_at_once_lose_nothing(tmp_path: Path, killed: int) -> None:
     with cluster(tmp_path, COMBINED, **SETTINGS) as nodes:
         create(nodes)

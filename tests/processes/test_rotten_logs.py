@@ -161,7 +161,7 @@ def committed(broker: RunningBroker, group: str) -> Any:
     return ask(host, int(port), OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse).groups[0]
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_clean", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_damaged_leader_resigns_and_is_copied_again(tmp_path: Path, is_clean: bool) -> None:
     with cluster(tmp_path, COMBINED, **SETTINGS, **OFTEN) as nodes:
         command(

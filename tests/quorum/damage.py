@@ -34,7 +34,7 @@ class Damage(NamedTuple):
         return files.read(self.path) == self.damaged
 
     def undo(self, files):
-        """As from a backup."""
+        """Restore the log, as from a backup."""
         for path, data in self.originals.items():
             _write(files, path, data)
         files.sync_directory(self.path.rpartition("/")[0])

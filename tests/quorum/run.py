@@ -91,7 +91,7 @@ class Totals:
         self.seeds_with.update(what for what, count in outcome.counts.items() if count)
 
     def share(self, what):
-        """Of the seeds that have seen this."""
+        """The share of the seeds that have seen this."""
         return self.seeds_with[what] / max(self.seeds, 1)
 
     def __str__(self):

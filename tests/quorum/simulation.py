@@ -40,7 +40,7 @@ KEYS = 6  # in the image
 
 
 class Chances(NamedTuple):
-    """Of what happens to a message."""
+    """The chances of what happens to a message."""
 
     loss: float
     double: float
@@ -174,7 +174,7 @@ class Simulation:
     # --- nodes ---
 
     def clock(self, node):
-        """As the node sees it."""
+        """The time as the node sees it."""
         return node.frozen_ms if node.frozen_ms is not None else self.now + node.clock_ms
 
     def start(self, node):
@@ -403,7 +403,7 @@ class Simulation:
         self.note(node.node_id, "gets a new disk, and is another replica")
 
     def known_voter_sets(self):
-        """Of everybody: what is on disk may count again."""
+        """Yields those of everybody: what is on disk may count again."""
         yield self.static
         for node in self.nodes.values():
             if node.store is not None:
@@ -494,7 +494,7 @@ class Simulation:
         node.files.fail_syncs = 1
 
     def damage_a_log(self):
-        """Of a node that is down, or goes down for it."""
+        """Damage the log of a node that is down, or goes down for it."""
         if not self.is_faulty:
             return
         self.plan(self.ruin.randrange(300, 3000), self.damage_a_log)

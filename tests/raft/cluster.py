@@ -100,7 +100,7 @@ class MemoryStore:
         return voters
 
     def take_snapshot(self, batches):
-        """Of so many batches, all committed; what the log loses by that is for `start` to say."""
+        """Make a snapshot of so many batches, all committed; what the log loses by that is for `start` to say."""
         last = self.log[batches - 1].batch
         self.snapshot_id = OffsetAndEpoch(last.end_offset, last.epoch)
         self.snapshots[self.snapshot_id] = pickle.dumps(self.log[:batches])
@@ -108,7 +108,7 @@ class MemoryStore:
         return self.snapshot_id
 
     def slot(self, offset):
-        """Of the batch that holds an offset."""
+        """The position of the batch that holds an offset."""
         return bisect_right(self.log, offset, key=lambda item: item.batch.base_offset) - 1
 
     def load_election(self):
@@ -352,7 +352,7 @@ class Cluster:
     # Records
 
     def take_snapshot(self, node_id, start=None):
-        """Of all that is committed; the log loses so many batches at its start, or all that are in the snapshot."""
+        """Snapshot all that is committed; the log loses so many batches at its start, or all of the snapshot."""
         store, raft = self.nodes[node_id].store, self.nodes[node_id].raft
         batches = store.slot(raft.high_watermark - 1) + 1
         snapshot_id = store.take_snapshot(batches)

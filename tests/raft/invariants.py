@@ -169,7 +169,7 @@ class Invariants:
         """For whoever wants to know what a batch says once it is committed."""
 
     def _check_majority(self, node, high_watermark):
-        """Of the voters that the leader's log names last, committed or not."""
+        """Check that it is on a majority of the voters that the leader's log names last, committed or not."""
         last, voters = last_before(node.store.entries, high_watermark), self._voters_of(node)
         have = [
             key

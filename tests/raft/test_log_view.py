@@ -13,7 +13,7 @@ VOTERS = VoterSet.of(key(1))
 
 
 def view(epochs, start_offset=0, snapshot_id=None):
-    """Of a log whose records have these epochs."""
+    """The view of a log whose records have these epochs."""
     starts = {}
     for offset, epoch in enumerate(epochs):
         starts.setdefault(epoch, offset)

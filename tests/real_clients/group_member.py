@@ -25,6 +25,27 @@ def stop(number: int, frame: FrameType | None) -> None:
     raise Stopping
 
 
+def python_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings that aiokafka and kafka-python share."""
+    return {
+        "bootstrap_servers": options["bootstrap"],
+        "group_id": options["group"],
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": options["session_timeout_ms"],
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "metadata_max_age_ms": 500,
+        "fetch_max_wait_ms": 100,
+    }
+
+
+def subscribe(consumer: Any, options: dict[str, Any], listener: object) -> None:
+    if options.get("pattern"):
+        consumer.subscribe(pattern=options["pattern"], listener=listener)
+    else:
+        consumer.subscribe(options["topics"], listener=listener)
+
+
 def report(event: str, **details: Any) -> None:
     print(json.dumps({"event": event, **details}), flush=True)
 
@@ -98,20 +119,8 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
         def on_partitions_assigned(self, assigned: Any) -> None:
             report("assigned", partitions=sorted(assigned))
 
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_timeout_ms"],
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=500,
-        fetch_max_wait_ms=100,
-    )
-    if options.get("pattern"):
-        consumer.subscribe(pattern=options["pattern"], listener=Listener())
-    else:
-        consumer.subscribe(options["topics"], listener=Listener())
+    consumer = AIOKafkaConsumer(**python_settings(options))
+    subscribe(consumer, options, Listener())
     await consumer.start()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -144,20 +153,8 @@ def run_kafka_python(options: dict[str, Any]) -> None:
         def on_partitions_assigned(self, assigned: Any) -> None:
             report("assigned", partitions=sorted(tuple(item) for item in assigned))
 
-    consumer = KafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_timeout_ms"],
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=500,
-        fetch_max_wait_ms=100,
-    )
-    if options.get("pattern"):
-        consumer.subscribe(pattern=options["pattern"], listener=Listener())
-    else:
-        consumer.subscribe(options["topics"], listener=Listener())
+    consumer = KafkaConsumer(**python_settings(options))
+    subscribe(consumer, options, Listener())
     try:
         while True:
             # Long: when a poll ends between the SyncGroup and its answer, kafka-python 3.0 never takes the assignment.

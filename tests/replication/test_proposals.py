@@ -10,6 +10,7 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.host.simulated import VirtualLoop
 from odradek.metadata.image import Broker, MetadataImage, Topic
+from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
 from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.services.partitions.isr import InSyncReplicas
@@ -50,6 +51,17 @@ def members(request: AlterPartitionRequest) -> list[tuple[int, int]]:
     return [(member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs]
 
 
+def catch_up(metadata: FakeMetadata, *leaders: Leader) -> "asyncio.Task[None]":
+    """Lets the follower catch up with these leaders, whose broker then proposes it to the controller."""
+    replicas = Replicas(lambda topic, index: None)
+    in_sync = InSyncReplicas(NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000)
+    running = asyncio.get_running_loop().create_task(in_sync.run())
+    for leader in leaders:
+        leader.replica_fetched(FOLLOWER, 20, 5, 0)
+        in_sync.fetched(leader)
+    return running
+
+
 def test_a_replica_is_proposed_by_the_broker_epoch_in_which_it_caught_up() -> None:
     """And again by that one, though its broker was restarted meanwhile and has to begin anew: the controller refuses it
     then."""
@@ -57,13 +69,7 @@ def test_a_replica_is_proposed_by_the_broker_epoch_in_which_it_caught_up() -> No
     leader = lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER))
 
     async def main() -> None:
-        replicas = Replicas(lambda topic, index: None)
-        in_sync = InSyncReplicas(
-            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
-        )
-        running = asyncio.get_running_loop().create_task(in_sync.run())
-        leader.replica_fetched(FOLLOWER, 20, 5, 0)
-        in_sync.fetched(leader)
+        running = catch_up(metadata, leader)
         while len(metadata.asked) < 1:
             await asyncio.sleep(0.1)
         leader.replica_fetched(FOLLOWER, 30, 0, 0)
@@ -86,13 +92,7 @@ def test_a_proposal_stands_unless_the_controller_refused_the_replica(error: Erro
     leader = lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER))
 
     async def main() -> None:
-        replicas = Replicas(lambda topic, index: None)
-        in_sync = InSyncReplicas(
-            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
-        )
-        running = asyncio.get_running_loop().create_task(in_sync.run())
-        leader.replica_fetched(FOLLOWER, 20, 5, 0)
-        in_sync.fetched(leader)
+        running = catch_up(metadata, leader)
         while len(metadata.asked) < 1:
             await asyncio.sleep(0.1)
         metadata.error = error
@@ -123,13 +123,7 @@ def test_a_proposal_that_cannot_be_written_for_want_of_descriptors_is_tried_agai
     monkeypatch.setattr(InSyncReplicas, "_request", fail_once)
 
     async def main() -> None:
-        replicas = Replicas(lambda topic, index: None)
-        in_sync = InSyncReplicas(
-            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
-        )
-        running = asyncio.get_running_loop().create_task(in_sync.run())
-        leader.replica_fetched(FOLLOWER, 20, 5, 0)
-        in_sync.fetched(leader)
+        running = catch_up(metadata, leader)
         while not metadata.asked:
             await asyncio.sleep(0.1)
         running.cancel()
@@ -146,14 +140,7 @@ def test_replicas_that_leave_many_isrs_together_are_one_line_in_the_log(
     leaders = [lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER)) for _ in range(7)]
 
     async def main() -> None:
-        in_sync = InSyncReplicas(
-            *(NODE, cast(BrokerMetadata, metadata), Replicas(lambda topic, index: None)),
-            *(cast(Any, None), 1_000_000_000),
-        )
-        running = asyncio.get_running_loop().create_task(in_sync.run())
-        for leader in leaders:
-            leader.replica_fetched(FOLLOWER, 20, 5, 0)
-            in_sync.fetched(leader)
+        running = catch_up(metadata, *leaders)
         while not metadata.asked:
             await asyncio.sleep(0.1)
         running.cancel()

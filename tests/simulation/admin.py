@@ -89,7 +89,7 @@ class Admin(Client):
     # --- what topics there are ---
 
     async def find(self, name: str) -> tuple[UUID, int] | None:
-        """As Metadata has it, once nothing that was sent before can arrive any more."""
+        """Ask Metadata for a topic, once nothing that was sent before can arrive any more."""
         while True:
             await asyncio.sleep(LATE_SECONDS)
             try:

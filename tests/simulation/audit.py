@@ -6,7 +6,7 @@ from odradek.errors import ErrorCode
 from odradek.wire.messages.metadata import MetadataRequest
 from tests.lives.members import committed_offsets_request
 from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.group_history import GroupHistory
+from tests.simulation.group_history import GroupHistory, committed_offsets
 from tests.simulation.members import AGAIN
 from tests.simulation.play import Client
 from tests.simulation.reader import Refused, read_all
@@ -52,11 +52,7 @@ class Auditor(Client):
             sent, acknowledged = self.play.world.now(), group.acknowledged
             (found,) = (await connection.ask(committed_offsets_request(group.name), 9)).groups
             if found.error_code == ErrorCode.NONE:
-                offsets = {
-                    (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")
-                    for topic in found.topics
-                    for part in topic.partitions
-                }
+                offsets = committed_offsets(found)
                 group.check(sent, offsets)
                 if offsets and acknowledged:
                     self.play.count("commits read back")

@@ -14,6 +14,7 @@ topic writes "nothing" to the registers of its partitions.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from tests.simulation.connection import Violation
 
@@ -169,3 +170,12 @@ class GroupHistories:
     def crashed(self) -> None:
         for group in self.groups.values():
             group.crashed()
+
+
+def committed_offsets(found: Any) -> dict[tuple[str, int], tuple[int, str]]:
+    """What an OffsetFetch response says of one group: offsets and their metadata, by topic and partition."""
+    return {
+        (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")
+        for topic in found.topics
+        for part in topic.partitions
+    }

@@ -110,7 +110,7 @@ class Machine:
         )
 
     async def _stop_failed(self, host: SimulatedHost) -> None:
-        """As a process that ends because its broker cannot go on."""
+        """Stop like a process that ends because its broker cannot go on."""
         if self.host is host and self.node is not None:
             self._world.note(self.name, f"fails: {self.node.failure}")
             await self.stop()
@@ -215,7 +215,7 @@ class Machine:
         return self.host is not None and self.host.is_paused
 
     def pause(self) -> None:
-        """As a process that is stopped by SIGSTOP."""
+        """Stop everything, like SIGSTOP does to a process."""
         assert self.host is not None
         self.pauses += 1
         self.host.pause()
@@ -265,7 +265,7 @@ class Machine:
 
     @property
     def is_short(self) -> bool:
-        """Of space or descriptors: requests may fail, and a start may."""
+        """True if it lacks space or descriptors: requests may fail, and a start may."""
         return self.files.free_bytes is not None or self.files.opens_left is not None
 
     @property

@@ -99,7 +99,7 @@ class Member(Client):
         newest = self.newest_generation(session)
         commit = self.group.committing(topic, index, number, offset)
         code = code_of(await connection.ask(request, 9))
-        if self.play.machine.starts != session.left_in:
+        if self.play.lives != session.left_in:
             session.has_left = False  # that somebody left is known to the memory of a coordinator alone
         if code == ErrorCode.NONE:
             self.group.committed(commit, session, newest)
@@ -191,7 +191,7 @@ class ClassicMember(Member):
             raise Violation(f"SyncGroup was answered with {ErrorCode(synced.error_code).name}")
 
     def _shares(self, count: int) -> list[bytes]:
-        """Of a leader, who alone knows of the others."""
+        """The shares that a leader gives out, who alone knows of the others."""
         places = [
             (topic.name, partition.index) for topic in self.play.topics() for partition in topic.partitions
         ]
@@ -216,7 +216,7 @@ class ClassicMember(Member):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
-        session.may_have_left, session.left_in = True, self.play.machine.starts
+        session.may_have_left, session.left_in = True, self.play.lives
         request = LeaveGroupRequest(self.group.name, [MemberIdentity(session.member_id)])
         response = await self.ask_last(request, 5)
         if response is not None and response.error_code == ErrorCode.NONE:
@@ -232,7 +232,7 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(ClassicMember):
-    """Of KIP-848: the coordinator assigns, a heartbeat says everything."""
+    """A member of a group of KIP-848: the coordinator assigns, a heartbeat says everything."""
 
     GROUP = "consumer"
 
@@ -302,7 +302,7 @@ class ConsumerMember(ClassicMember):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
-        session.may_have_left, session.left_in = True, self.play.machine.starts
+        session.may_have_left, session.left_in = True, self.play.lives
         request = ConsumerGroupHeartbeatRequest(self.group.name, session.member_id, LEAVE_EPOCH)
         response = await self.ask_last(request, 1)
         if response is not None and response.error_code == ErrorCode.NONE:

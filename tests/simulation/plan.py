@@ -1,4 +1,4 @@
-"""What befalls a node in one simulated run: several lives, each with its faults and its end.
+"""One simulated run of a node: several lives, each with its faults and its end.
 
 A life lasts until enough was acknowledged in it. Meanwhile links are cut and healed, connections are lost, the disk is
 full or the descriptors are used up for a while, and somebody sets the clock. It ends with a power cut, mostly in the
@@ -13,11 +13,12 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.cluster.clusters import Cluster
 from tests.simulation.admin import REMADE, Admin
 from tests.simulation.audit import Auditor
 from tests.simulation.connection import Violation
 from tests.simulation.disk import check_disk
-from tests.simulation.machine import CannotStart, Machine
+from tests.simulation.machine import CannotStart
 from tests.simulation.members import ClassicMember, ConsumerMember
 from tests.simulation.play import SESSION_MS, Play
 from tests.simulation.producer import Producer
@@ -65,12 +66,14 @@ WANTED = Worth(acknowledged=200, lossy_crashes=2, remade=1, rebalances=1, read_b
 
 class Plan:
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = world
         self._rng = world.new_rng()
-        self.machine = world.machine(NODE, SETTINGS, sync_seconds=self._rng.choice([0.0002, 0.004]))
+        self.cluster = Cluster(world, controllers=(), brokers=(1,), settings=SETTINGS)
+        (self.machine,) = self.cluster.machines.values()
+        self.machine.sync_seconds = self._rng.choice([0.0002, 0.004])
         # On some machines a sync in a thread takes so long that checkpoints, rolls and deletions come before its end.
         self.machine.max_work_seconds = self._rng.choice([None, None, 0.03])
-        self.play = Play(world, self.machine)
+        self.play = Play(world, self.cluster)
         self.machine.on_power_cut = self.play.crashed
         self._admin = Admin(self.play, "admin")
         self._auditor = Auditor(self.play, "auditor")
@@ -89,6 +92,16 @@ class Plan:
         ]
 
     @property
+    def totals(self) -> dict[str, int]:
+        return {
+            "acknowledged batches": self.play.acknowledged,
+            "starts": self.machine.starts,
+            "power cuts": self.machine.crashes,
+            "power cuts with a loss": self.machine.lossy_crashes,
+            **self.play.counts,
+        }
+
+    @property
     def worth(self) -> Worth:
         return Worth(
             self.play.acknowledged,
@@ -103,7 +116,7 @@ class Plan:
     async def carry_out(self) -> None:
         await self.machine.start()
         await self._admin.prepare()
-        tasks = [self._world.spawn(client.live()) for client in self._clients]
+        tasks = [self.world.spawn(client.live()) for client in self._clients]
         for _ in range(MAX_LIVES):
             await self._live()
             await self._end()
@@ -142,9 +155,9 @@ class Plan:
 
     async def _live(self) -> None:
         goal = self.play.acknowledged + self._rng.randint(25, 55)
-        end = self._world.now() + MAX_LIFE_SECONDS
-        faults = self._world.spawn(self._have_faults())
-        while self.play.acknowledged < goal and self._world.now() < end and self.machine.is_on:
+        end = self.world.now() + MAX_LIFE_SECONDS
+        faults = self.world.spawn(self._have_faults())
+        while self.play.acknowledged < goal and self.world.now() < end and self.machine.is_on:
             await asyncio.sleep(0.02)
         faults.cancel()
 
@@ -160,15 +173,15 @@ class Plan:
             self._heal()
 
     def _heal(self) -> None:
-        self._world.heal_all()
+        self.world.heal_all()
         self.machine.heal()
 
     def _cut(self) -> None:
         way = self._rng.choice([(True, True), (True, False), (False, True)])
-        self._world.cut(self._rng.choice(CUTTABLE), NODE, *way)
+        self.world.cut(self._rng.choice(CUTTABLE), NODE, *way)
 
     def _drop(self) -> None:
-        self._world.drop(self._rng.choice([*CUTTABLE, "admin", "consumer2"]), NODE)
+        self.world.drop(self._rng.choice([*CUTTABLE, "admin", "consumer2"]), NODE)
 
     def _fill_disk(self) -> None:
         self.play.count("full disks")
@@ -193,7 +206,7 @@ class Plan:
         if kind == "stop":
             await self.machine.stop()
             return
-        loss = self._world.new_rng() if self._rng.random() < 0.6 else None
+        loss = self.world.new_rng() if self._rng.random() < 0.6 else None
         is_scattered = self._rng.random() < 0.3
         if self.machine.starts > PATIENT_STARTS and self.machine.lossy_crashes < WANTED.lossy_crashes:
             kind, loss = "sync", None
@@ -204,7 +217,7 @@ class Plan:
         elif kind == "swap":
             self.machine.cut_power_at(self._rng.randint(1, 12), 0, loss, is_scattered, near=".swap")
         elif kind == "checkpoint":  # once it is on disk, though what it tells of may not be
-            loss, is_scattered = self._world.new_rng(), True
+            loss, is_scattered = self.world.new_rng(), True
             self.machine.cut_power_at(self._rng.randint(4, 8), 0, loss, True, near="/data/recovery-point")
         else:
             await asyncio.sleep(self._rng.random() * 0.01)
@@ -214,8 +227,8 @@ class Plan:
             self.machine.cut_power(loss, is_scattered)
 
     async def _wait_until_off(self, seconds: float) -> None:
-        end = self._world.now() + seconds
-        while self.machine.is_on and self._world.now() < end:
+        end = self.world.now() + seconds
+        while self.machine.is_on and self.world.now() < end:
             await asyncio.sleep(0.002)
 
     # --- and a new beginning ---
@@ -231,7 +244,7 @@ class Plan:
             self._read_back += self.play.counts.get("commits read back", 0) - before
 
     def _lose_power_while_starting(self) -> None:
-        loss = self._world.new_rng()
+        loss = self.world.new_rng()
         if self._rng.random() < 0.5:
             self.machine.cut_power_at(changes=self._rng.randint(1, 15), loss=loss)
         else:
@@ -249,10 +262,3 @@ class Plan:
             else:
                 return
         raise Violation(f"the node did not start in {MAX_START_TRIES} tries")
-
-
-def new_plan(seed: int) -> Plan:
-    return Plan(World(seed))
-
-
-__all__ = ["NODE", "SETTINGS", "WANTED", "Machine", "Plan", "Worth"]

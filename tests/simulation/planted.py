@@ -62,7 +62,7 @@ SCRIPTED = [
     scripted(
         23,
         "a failed attempt to create `__consumer_offsets` is never repeated",
-        assigning("services.shards:Shards._create_topic", "self._creating", "self._creating"),
+        assigning("services.coordination.shards:Shards._create_topic", "self._creating", "self._creating"),
     ),
     scripted(
         24,
@@ -146,20 +146,20 @@ SIMULATED = [
     planted(
         "deleted-log-opened-again",
         "a deleted topic's log is opened for the new one of its name",
-        never("services.local_partitions:LocalPartitions._open_log", "_doomed"),
-        never("services.local_partitions:LocalPartitions._open_log", "topic_id"),
-        without("services.local_partitions:LocalPartitions.apply", "_remove_doomed"),
+        never("services.partitions.local_partitions:LocalPartitions._open_log", "_doomed"),
+        never("services.partitions.local_partitions:LocalPartitions._open_log", "topic_id"),
+        without("services.partitions.local_partitions:LocalPartitions.apply", "_remove_doomed"),
     ),
     planted(
         "group-loaded-twice",
         "the groups of a partition are loaded twice, and two coordinators work on them",
-        always("services.shards:Shards.metadata_changed", "_is_behind"),
+        always("services.coordination.shards:Shards.metadata_changed", "_is_behind"),
         swapping(
-            "services.shards:Shards._open_shards",
+            "services.coordination.shards:Shards._open_shards",
             "self._shard(...)",
             "self.new_role(self._services.partitions.replicas.get(self._topic.name, index))",
         ),
-        never("services.shards:Shards.new_role", "present"),
+        never("services.coordination.shards:Shards.new_role", "present"),
     ),
     planted(
         "member-expired-by-a-jump",

@@ -1,10 +1,12 @@
-"""What all clients of one simulated run share: the node, the histories that they write, and when to stop."""
+"""The common ground of all clients of a simulated run: the cluster, the histories that they write, and when to stop."""
 
 import asyncio
 from random import Random
 from typing import Any
 
-from tests.simulation.connection import Connection, Disconnected
+from tests.cluster.clusters import Cluster
+from tests.cluster.router import Router
+from tests.simulation.connection import Connection, Disconnected, Violation
 from tests.simulation.group_history import GroupHistories, GroupHistory
 from tests.simulation.log_history import LogHistory, PartitionHistory, TopicHistory
 from tests.simulation.machine import Machine
@@ -16,9 +18,9 @@ REBALANCE_MS = 600
 
 
 class Play:
-    def __init__(self, world: World, machine: Machine) -> None:
+    def __init__(self, world: World, cluster: Cluster) -> None:
         self.world = world
-        self.machine = machine
+        self.cluster = cluster
         self.rng = world.new_rng()
         self.logs = LogHistory(world.now)
         self.groups = GroupHistories(
@@ -30,6 +32,26 @@ class Play:
         self.is_over = False
         self.acknowledged = 0  # batches
         self.counts: dict[str, int] = {}
+        self._producer_ids: dict[int, str] = {}  # who was given them
+
+    @property
+    def machine(self) -> Machine:
+        """The only one of a cluster of one."""
+        (machine,) = self.cluster.machines.values()
+        return machine
+
+    @property
+    def lives(self) -> int:
+        """A number that changes with every coordinator."""
+        return sum(machine.starts for machine in self.cluster.machines.values())
+
+    def give_producer_id(self, producer_id: int, client: str) -> None:
+        """Nobody is given one that was given before."""
+        if producer_id in self._producer_ids:
+            raise Violation(
+                f"producer id {producer_id} was given to {self._producer_ids[producer_id]} and {client}"
+            )
+        self._producer_ids[producer_id] = client
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -51,27 +73,24 @@ class Play:
 
 
 class Client:
-    """Whoever plays a part: a name, a connection that is opened again when it is lost, a source of chance."""
+    """Whoever plays a part: a name, connections that are opened again when they are lost, a source of chance."""
 
     def __init__(self, play: Play, name: str) -> None:
         self.play = play
         self.name = name
         self.rng = play.world.new_rng()
-        self._connection: Connection | None = None
+        self.router = Router(play.cluster, name)
 
     async def connection(self) -> Connection:
-        """Raises Disconnected."""
-        if self._connection is None or not self._connection.is_open:
-            self._connection = await self.play.world.connect(self.name, self.play.machine)
-        return self._connection
+        """To any broker. Raises Disconnected."""
+        return await self.router.any_connection()
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """Raises Disconnected."""
         return await (await self.connection()).ask(request, version)
 
     def hang_up(self) -> None:
-        if self._connection is not None and self._connection.is_open:
-            self._connection.close()
+        self.router.hang_up()
 
     async def live(self) -> None:
         """Until the play is over."""

@@ -1,10 +1,9 @@
 """One seed, one run: what it was worth, or how it failed."""
 
-import time
 from collections.abc import Iterable, Iterator
 
 from tests.simulation.plan import Plan
-from tests.simulation.seeds import Outcome, run_all
+from tests.simulation.seeds import Outcome, run_all, run_plan
 from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
@@ -13,22 +12,7 @@ COLLECT_EVERY = 10  # seeds
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
-    began = time.process_time()
-    world = World(seed, trace)
-    plan = Plan(world)
-    failure: BaseException | None = None
-    try:
-        world.run(plan.carry_out())
-    except (Exception, BaseExceptionGroup) as error:
-        failure = error
-    counts = {
-        "acknowledged batches": plan.play.acknowledged,
-        "starts": plan.machine.starts,
-        "power cuts": plan.machine.crashes,
-        "power cuts with a loss": plan.machine.lossy_crashes,
-        **plan.play.counts,
-    }
-    return Outcome(seed, plan.worth, counts, failure, time.process_time() - began)
+    return run_plan(seed, lambda: Plan(World(seed, trace)), "sim")
 
 
 def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
@@ -58,7 +42,7 @@ class Totals:
             self._seeds_with[what] = self._seeds_with.get(what, 0) + (count > 0)
 
     def share(self, what: str) -> float:
-        """Of the seeds that have seen this."""
+        """The share of the seeds that have seen this."""
         return self._seeds_with.get(what, 0) / max(self.seeds, 1)
 
     def __str__(self) -> str:

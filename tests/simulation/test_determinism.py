@@ -1,31 +1,16 @@
 """One seed, one run: in two processes whose strings hash differently, every request, response, file, time and log line
 is the same."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.simulation.run import run_seed
+from tests.simulation.seeds import hash_in_a_process
 from tests.simulation.trace import Trace
 
 
-def hash_in_a_process(seed: int, hash_seed: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", str(seed), "--hash"],
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=250,
-    )
-    return done.stdout
-
-
-@pytest.mark.parametrize("seed", [7, 11, 12])
+@pytest.mark.parametrize("seed", [7, *(pytest.param(seed, marks=pytest.mark.long) for seed in (11, 12))])
 def test_the_same_seed_gives_the_same_run_in_every_process(seed: int) -> None:
-    assert hash_in_a_process(seed, 1) == hash_in_a_process(seed, 2)
+    assert hash_in_a_process("simulation", seed, 1) == hash_in_a_process("simulation", seed, 2)
 
 
 def trace(seed: int) -> Trace:

@@ -59,7 +59,7 @@ def ends(kafka: Cluster, topic: str) -> tuple[int, int]:
 
 
 def serves(node: Node, timeout_s: float = 1.0) -> bool:
-    """Whether a client that knows only this broker gets a response."""
+    """True if a client that knows only this broker gets a response."""
     client = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     try:
         client.list_topics(timeout=timeout_s)

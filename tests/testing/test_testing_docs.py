@@ -71,7 +71,11 @@ def test_the_recipes_run(recipe: Path, tmp_path: Path) -> None:
     assert "11 passed" in printed, printed
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "recipe",
+    [RECIPES[0], *(pytest.param(recipe, marks=pytest.mark.long) for recipe in RECIPES[1:])],
+    ids=lambda path: path.stem,
+)
 def test_the_recipes_with_groups_run_where_joining_is_slow(recipe: Path, tmp_path: Path) -> None:
     """As on a busy machine: a member has not joined when its poll ends."""
     (tmp_path / "slow_broker.py").write_text(SLOW_BROKER)

@@ -50,7 +50,7 @@ class Marker(NamedTuple):
 
 
 class Producer:
-    """Of one id."""
+    """The state of one producer id."""
 
     def __init__(self) -> None:
         self.epoch = -1

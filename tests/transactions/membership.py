@@ -99,7 +99,7 @@ class Membership(ClusterClient):
         self.is_still = False
 
     async def poll(self) -> bool:
-        """Whether it may consume."""
+        """True if it may consume."""
         try:
             await self._poll()
         except Disconnected:
@@ -182,7 +182,7 @@ class ClassicMembership(Membership):
 
 
 class ConsumerMembership(Membership):
-    """Of KIP-848. The consumed topic has two partitions, of which either member gets one."""
+    """A member of a group of KIP-848. The consumed topic has two partitions, of which either member gets one."""
 
     def __init__(self, play: TransactionPlay, name: str, group: str, instance_id: str | None) -> None:
         super().__init__(play, name, group, None)

@@ -30,7 +30,9 @@ PLANTED = [
         "both-markers",
         "a marker that has to be sent again is an abort",
         swapping(
-            "services.txn_markers:_marker_of", "markers.is_commit", "markers.is_commit and not job.failures"
+            "services.coordination.txn_markers:_marker_of",
+            "markers.is_commit",
+            "markers.is_commit and not job.failures",
         ),
     ),
     planted(
@@ -54,7 +56,7 @@ PLANTED = [
     planted(
         "unverified",
         "the coordinator is not asked before the first batch of a transaction",
-        always("services.verification:Verifier.verify", "_is_required"),
+        always("services.coordination.verification:Verifier.verify", "_is_required"),
     ),
     planted(
         "unstable",
@@ -159,7 +161,7 @@ PLANTED = [
         "deleted-topic",
         "a transaction does not end while a topic that it wrote to is deleted",
         swapping(
-            "services.txn_markers:MarkerSender._route",
+            "services.coordination.txn_markers:MarkerSender._route",
             "job.missing.discard(...)",
             "by_broker.setdefault(NO_LEADER, []).append(each)",
         ),

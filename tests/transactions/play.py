@@ -59,7 +59,7 @@ class TransactionPlay(ClusterPlay):
         return self.replicated.logs[partition.topic.id, partition.index]
 
     def names(self) -> dict[Spot, Place]:
-        """Of the partitions that are there."""
+        """The names of the partitions that are there."""
         return {
             (topic.id, index): (topic.name, index)
             for topic in self.replicated.image.topics.values()

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.cluster.run import run_plan, run_seeds
-from tests.simulation.seeds import Outcome
+from tests.cluster.run import run_seeds
+from tests.simulation.seeds import Outcome, run_plan
 from tests.simulation.trace import Trace
 from tests.transactions.epochs import epochs_of
 from tests.transactions.tempest import EXPIRING, MEMBERS, MORE_EVERY, Tempest
@@ -15,9 +15,7 @@ KINDS = {"": range(MORE_EVERY), "expiring": [EXPIRING], "members": [MEMBERS]}
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
     with epochs_of(seed):
-        outcome = run_plan(seed, lambda: Tempest(seed, trace))
-    outcome.target = "sim-transactions"
-    return outcome
+        return run_plan(seed, lambda: Tempest(seed, trace), "sim-transactions")
 
 
 def hunt(kind: str) -> Iterator[Outcome]:

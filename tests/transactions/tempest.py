@@ -20,11 +20,11 @@ from odradek.wire.messages.update_features import FeatureUpdateKey, UpdateFeatur
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.faults import LEADER_WITHIN, Fault
-from tests.cluster.leader_faults import BROKERS, LeaderFaults
+from tests.cluster.leader_faults import BROKERS, WHOLE_WITHIN, LeaderFaults
 from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
-from tests.cluster.storm import CONTROLLER, MIN_ISR, WHOLE_WITHIN, Remaker, make_topic
+from tests.cluster.storm import CONTROLLER, MIN_ISR, Remaker, make_topic
 from tests.cluster.storm import SETTINGS as STORM_SETTINGS
 from tests.cluster.watch import Watch, WatchedLoop
 from tests.simulation.connection import Disconnected, Violation
@@ -98,7 +98,7 @@ class Tempest(LeaderFaults):
         loop.watch = Watch(self.cluster, self.chronicle, self.replicated)
         self.play = play = TransactionPlay(world, self.cluster, self.replicated)
         self.replicated.witness = play.witness
-        self.elector = Router(self.cluster, "operator", world.new_rng())
+        self.elector = Router(self.cluster, "operator")
         self._loop = loop
         self._level = rng.choice([2, 2, 2, 2, 1, 0])  # of transaction.version
         self._faults_at_once = rng.choice([1, 1, 1, 2])
@@ -121,7 +121,7 @@ class Tempest(LeaderFaults):
             machine.max_work_seconds = rng.choice([None, None, 0.03])
 
     def _members(self, rng: Random) -> dict[int, NewMembership]:
-        """Of the two workers that share a group."""
+        """The memberships of the two workers that share a group."""
         kind = rng.choice([ClassicMembership, ConsumerMembership])
         is_static = rng.random() < 0.5
 
@@ -148,6 +148,7 @@ class Tempest(LeaderFaults):
     @property
     def totals(self) -> dict[str, int]:
         return {
+            **super().totals,
             "acknowledged batches": self.play.acknowledged,
             f"runs with a mood of {self.mood}": 1,
             f"runs with transaction.version {self._level}": 1,
@@ -155,7 +156,6 @@ class Tempest(LeaderFaults):
             **self.play.ledger.counts,
             **self.play.witness.counts,
             **self.replicated.counts,
-            **self.counts,
         }
 
     def bag(self) -> list[Fault]:
@@ -221,18 +221,7 @@ class Tempest(LeaderFaults):
         lives = [self.world.spawn(client.live()) for client in clients]
         if self._remaker is not None:
             lives.append(self.world.spawn(self._remaker.live()))
-        faults = [self.world.spawn(self._have_faults()) for _ in range(self._faults_at_once)]
-        faults.append(self.world.spawn(self._keep_running()))
-        began = self.world.now()
-        while True:
-            await asyncio.sleep(0.1)
-            passed = self.world.now() - began
-            if (passed > MIN_SECONDS and self.is_worth) or passed > MAX_SECONDS:
-                break
-        self._is_over = True
-        for task in faults:
-            await task
-        await self._settle()
+        await self._suffer(MIN_SECONDS, MAX_SECONDS, self._faults_at_once)
         self.play.is_over = True
         for task in lives:
             await task
@@ -271,10 +260,7 @@ class Tempest(LeaderFaults):
             )
         except Violation as error:
             raise Violation(f"{error}, though all faults are over: {witness.unfinished()}") from None
-        try:
-            await self._wait_for(self.replicated.is_whole, WHOLE_WITHIN, "not all replicas are in sync")
-        except Violation as error:
-            raise Violation(f"{error}, though all faults are over: {self.replicated.missing()}") from None
+        await self._become_whole()
         for partition in self.play.partitions():
             await self._readers[0].read_all(partition, COMMITTED)
             await self._readers[1].read_all(partition, UNCOMMITTED)

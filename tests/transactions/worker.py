@@ -60,7 +60,7 @@ NewMembership = Callable[[str], Membership]  # by the name of its client
 
 
 class Versions(NamedTuple):
-    """Of the requests of one producer. The cluster's transaction.version decides too which protocol it speaks."""
+    """Versions of the requests of one producer. The cluster's transaction.version, too, decides on its protocol."""
 
     is_newer: bool
     produce: int

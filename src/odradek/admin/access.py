@@ -45,7 +45,7 @@ class Kept(NamedTuple):
 
 
 class Heard:
-    """What librdkafka has reported about its connections: the cause, if a request fails without giving one."""
+    """The last reports of librdkafka about its connections: the cause, if a request fails without giving one."""
 
     def __init__(self) -> None:
         self.cause: str | None = None

@@ -11,11 +11,11 @@ NEXT_STEPS = {
 
 
 class AdminError(Exception):
-    """What was asked for cannot be done; the message is the one line that its user sees."""
+    """The request cannot be carried out; the message is the one line that its user sees."""
 
 
 class BadRequest(AdminError):
-    """What was asked for makes no sense, whatever the cluster is like."""
+    """The request makes no sense, whatever the cluster is like."""
 
 
 class Refused(AdminError):

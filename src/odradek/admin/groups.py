@@ -203,7 +203,7 @@ def _describe_classic(cluster: Access, coordinator: Node, name: str) -> Group:
 
 
 def _assigned(group: DescribedGroup, member: DescribedGroupMember) -> list[Place]:
-    """What a member of a classic group has, if it is a consumer: to brokers, that is a string of bytes."""
+    """The partitions of a member of a classic group, if it is a consumer: to brokers, that is a string of bytes."""
     data = memoryview(member.member_assignment)
     if group.protocol_type != CONSUMER_PROTOCOL or len(data) < 2:
         return []

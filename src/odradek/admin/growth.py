@@ -35,7 +35,7 @@ ROUNDS = 5  # topics may be created meanwhile
 
 @dataclass
 class Growth:
-    """What was done; its fields are those of the JSON output."""
+    """The changes that were made; the fields are those of the JSON output."""
 
     brokers: list[int]
     added_voters: list[int]

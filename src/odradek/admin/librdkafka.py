@@ -141,7 +141,7 @@ def failures_told(cluster: Access, subject: str | None = None) -> Iterator[None]
 
 
 def _is_from_confluent(error: Exception) -> bool:
-    """Whether the innermost Python frame called into the library, or is a part of it."""
+    """True if the innermost Python frame called into the library, or is a part of it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""What a cluster consists of, in a few numbers."""
+"""A cluster in a few numbers."""
 
 from dataclasses import dataclass
 

@@ -39,7 +39,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the plan should reach."""
+    """The goal of the plan."""
 
     places: Collection[Place]  # the partitions to look at
     brokers: Collection[int]  # where their replicas may be

@@ -80,7 +80,7 @@ def wait(cluster: Access, places: Collection[Place], watcher: Watcher = SILENT) 
 
 
 def bytes_left(state: ClusterState, moving: Mapping[Place, Reassignment]) -> int:
-    """What new replicas still have to copy, as far as brokers say."""
+    """Returns how much new replicas still have to copy, as far as brokers say."""
     left = 0
     for place, one in moving.items():
         for broker in one.adding:

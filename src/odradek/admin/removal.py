@@ -39,7 +39,7 @@ Confirm = Callable[[str], None]
 
 @dataclass
 class Removal:
-    """What was done; its fields are those of the JSON output."""
+    """The changes that were made; the fields are those of the JSON output."""
 
     broker: int
     moved_partitions: int
@@ -124,7 +124,7 @@ def tell_result(
 
 
 def cordon(cluster: Access, broker: int, watcher: Watcher) -> bool:
-    """Whether the cluster can do that."""
+    """Returns False if the cluster cannot do that."""
 
     state = look_at(cluster)
     address = next(state.brokers[one].address for one in state.active)

@@ -1,4 +1,4 @@
-"""What `odradek cluster status` looks at, and what counts as a problem.
+"""The checks of `odradek cluster status`, and what counts as a problem.
 
 It uses Kafka's own requests to any broker that responds, so it works with any Kafka: DescribeCluster for the brokers,
 DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics,
@@ -78,7 +78,7 @@ UNKNOWN_DISKS = Disks(None, False, 0)
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """Of the metadata quorum."""
+    """A voter or observer of the metadata quorum."""
 
     node: int
     log_end_offset: int
@@ -228,7 +228,7 @@ def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
 
 
 def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
-    """What a broker says about its disks."""
+    """A broker's report on its disks."""
     try:
         address = Address(broker.host, broker.port)
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)

@@ -61,14 +61,14 @@ class Described(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """As its partition knows it."""
+    """An open transaction, as its partition knows it."""
 
     place: Place
     producer: ProducerState
 
 
 class Abortion(NamedTuple):
-    """What the marker says."""
+    """The content of a marker that aborts a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -140,7 +140,7 @@ def replicas_on(cluster: Access, broker_id: int) -> set[Place]:
 
 
 def open_transactions(cluster: Access, brokers: Mapping[Place, int]) -> Iterator[OpenTransaction]:
-    """Of these partitions, as the brokers know them that are named for each."""
+    """Yields the open transactions of these partitions, as the broker says that is named for each."""
     for place, producers in producers_of(cluster, brokers).items():
         for producer in producers:
             if producer.current_txn_start_offset >= 0:

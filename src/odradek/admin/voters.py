@@ -37,7 +37,7 @@ PASSING = (  # the leader changes, or another change of the voters is under way
 
 
 class Replica(NamedTuple):
-    """Of the metadata quorum."""
+    """A voter or observer of the metadata quorum."""
 
     node_id: int
     directory_id: UUID

@@ -87,17 +87,17 @@ class Ends:
         return bool(self.offsets) or self.until_ms is not None
 
     def is_past(self, place: Place, offset: int, timestamp_ms: int | None) -> bool:
-        """Whether a message is at or after the end."""
+        """True if a message is at or after the end."""
         if place in self.offsets:
             return offset >= self.offsets[place]
         return self.until_ms is not None and timestamp_ms is not None and timestamp_ms >= self.until_ms
 
     def is_reached(self, place: Place, next_offset: int) -> bool:
-        """Whether everything before the end has been read, given that everything before `next_offset` has."""
+        """True if everything before the end has been read, given that everything before `next_offset` has."""
         return place in self.offsets and next_offset >= self.offsets[place]
 
     def is_over(self, place: Place) -> bool:
-        """Whether the clock has passed the end of a partition that has been read completely."""
+        """True if the clock has passed the end of a partition that has been read completely."""
         return place not in self.offsets and self.until_ms is not None and _now_ms() >= self.until_ms
 
 

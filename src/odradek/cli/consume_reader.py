@@ -111,7 +111,7 @@ class Reader:
 
     @property
     def has_end(self) -> bool:
-        """Whether reading stops at the end of the partitions."""
+        """True if reading stops at the end of the partitions."""
         return self.limits.exit_at_end or self.ends.are_known
 
     def subscribe(self, topics: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ Completer = Callable[..., Sequence[Any]]
 
 
 class _Declaration:
-    """What an annotation says about a parameter, besides its type."""
+    """The content of a parameter's annotation, besides its type."""
 
     def __init__(
         self,

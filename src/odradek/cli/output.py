@@ -1,4 +1,4 @@
-"""What commands print: columns, JSON, sentences. Results go to standard output, all else to standard error."""
+"""The output of commands: columns, JSON, sentences. Results go to standard output, all else to standard error."""
 
 import json
 import os

@@ -64,7 +64,7 @@ def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None
 def tell(
     as_json: bool, verb: str, done: Mapping[str, bool], failures: Mapping[str, str], nothing: str
 ) -> None:
-    """What was done to each topic; the command fails if one of them failed."""
+    """Reports what was done to each topic; the command fails if one of them failed."""
     if as_json:
         print_json(
             [{"topic": name, verb: is_done} for name, is_done in done.items()]
@@ -80,7 +80,7 @@ def tell(
 def sorted_out(
     outcomes: "Mapping[str, Refused | None]", tolerated: "ErrorCode | None"
 ) -> tuple[dict[str, bool], dict[str, str]]:
-    """What was done to each topic, and what failed; a tolerated error code means that there was nothing to do."""
+    """Says what was done to each topic, and what failed; a tolerated error code means that there was nothing to do."""
     done, failures = {}, {}
     for name, refusal in outcomes.items():
         if refusal is None or refusal.code is tolerated:

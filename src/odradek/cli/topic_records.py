@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deletion:
-    """What remains of a partition; its fields are those of the JSON output."""
+    """The remains of a partition; the fields are those of the JSON output."""
 
     topic: str
     partition: int

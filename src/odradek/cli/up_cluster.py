@@ -33,7 +33,7 @@ class CannotJoin(Exception):
 
 
 class Cluster(NamedTuple):
-    """What a new node must know of it."""
+    """The facts about it that a new node must know."""
 
     id: str
     node_ids: set[int]  # that are taken

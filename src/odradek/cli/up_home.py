@@ -60,7 +60,7 @@ class Member(NamedTuple):
 
 
 class _Cluster(NamedTuple):
-    """What `cluster.json` says."""
+    """The content of `cluster.json`."""
 
     cluster_id: str
     is_formatted: bool  # all data directories

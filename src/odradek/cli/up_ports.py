@@ -84,7 +84,7 @@ def _has_ipv6() -> bool:
 
 
 def is_in_use(host: str, port: int) -> bool:
-    """Whether somebody listens there. Other reasons why it cannot be bound are left to whoever binds it."""
+    """True if somebody listens there. Other reasons why it cannot be bound are left to whoever binds it."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in found:

@@ -385,7 +385,7 @@ async def _first_line(child: Child) -> bytes:
 
 
 def ending(status: int) -> str:
-    """Of a process, by its exit status."""
+    """Says how a process ended, by its exit status."""
     if status >= 0:
         return "has stopped" if status == 0 else f"has failed with status {status}"
     try:

@@ -1,4 +1,4 @@
-"""What `odradek up --secure` adds to a cluster on one machine (`up_home`):
+"""The additions of `odradek up --secure` to a cluster on one machine (`up_home`):
 
     DIR/security/ca.pem, ca.key, node-1.pem …    an authority, and the certificates of the nodes
     DIR/security/passwords.json                  of the users `admin` and `node`

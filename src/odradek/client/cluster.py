@@ -253,7 +253,7 @@ class Cluster:
                     self._leaders.pop(key, None)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """As last reported, or else asked for once.
+        """Returns what was last reported, or else asks once.
 
         A lost connection and LEADER_NOT_AVAILABLE are worth a retry, by the caller.
         """
@@ -264,7 +264,7 @@ class Cluster:
         return self._leaders[partition]
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """What was last heard turned out to be wrong: ask again, somebody else, before the next use."""
+        """Ask again, somebody else, before the next use: what was last heard turned out to be wrong."""
         if self._leaders.pop(partition, None) is not None and self._answered_last is not None:
             self._doubt(self._answered_last)
 
@@ -327,7 +327,7 @@ class Cluster:
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> None:
-        """As a consumer that is no member of the group: allowed while the group has no members."""
+        """Commits like a consumer that is no member of the group: allowed while the group has no members."""
         by_topic: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
         for partition, offset in offsets.items():
             by_topic[partition.topic].append(OffsetCommitRequestPartition(partition.partition, offset))

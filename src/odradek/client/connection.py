@@ -71,7 +71,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another user may have it: open, with no response due, its session not about to expire."""
+        """True if another user may have it: open, with no response due, its session not about to expire."""
         return not self._pending and self._socket.fileno() >= 0 and not self.is_expired
 
     @property
@@ -200,7 +200,7 @@ class Connection:
 
 
 def _is_no_tls(error: Exception) -> bool:
-    """Whether a handshake failed as it does when the other side does not speak TLS."""
+    """True if a handshake failed as it does when the other side does not speak TLS."""
     import ssl
 
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError):

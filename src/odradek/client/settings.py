@@ -1,4 +1,4 @@
-"""What a client needs to know. Plain values: they travel to other machines and are keys of a cache.
+"""The settings of a client. Plain values: they travel to other machines and are keys of a cache.
 
 Files are named here and read where a connection is made, because a store is on the machine that uses it.
 """

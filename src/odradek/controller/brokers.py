@@ -197,7 +197,7 @@ def begin_incarnation(
 
 
 def _lost_log(partition: Partition, broker_id: int, directories: Sequence[UUID]) -> bool:
-    """Whether the log of this replica was in a directory that its broker no longer has."""
+    """True if the log of this replica was in a directory that its broker no longer has."""
     directory = partition.directory_of(broker_id)
     return bool(directories) and directory not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, *directories)
 

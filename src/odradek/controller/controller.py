@@ -37,7 +37,7 @@ from odradek.wire.messages.index import SCHEMAS
 
 
 class Terms(NamedTuple):
-    """What a decision depends on besides the image and the request."""
+    """The facts that a decision depends on, besides the image and the request."""
 
     node_id: int  # of the controller
     config: BrokerConfig  # of the controller

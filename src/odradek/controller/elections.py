@@ -57,7 +57,7 @@ class Election(Enum):
 
 
 class Basis(Enum):
-    """What the election of a leader rests on."""
+    """The facts that decide the election of a leader."""
 
     CLEAN = 0  # it is in the ISR or the ELR; or there is no leader
     RECOVERED = 1  # it is one of the last known members

@@ -41,8 +41,8 @@ Records = list[MetadataRecord]
 
 
 def activation_records(image: MetadataImage, config: BrokerConfig) -> Records:
-    """What a new controller writes first: the features of a new cluster, or those that this release cannot do without
-    and an older one did not have. A feature that may be off (level 0) stays off until somebody asks for it."""
+    """The first records of a new controller: the features of a new cluster, or those that this release cannot do
+    without and an older one did not have. A feature that may be off (level 0) stays off until somebody asks for it."""
     is_new = METADATA_VERSION not in image.features
     missing = [
         name

@@ -36,7 +36,7 @@ def default_factor(image: MetadataImage, config: BrokerConfig) -> int:
 
 
 def factor_of_cluster(image: MetadataImage) -> int:
-    """As many replicas as make sense. Brokers that are down count: they get their replicas, and copy them when they
+    """The most replicas that make sense. Brokers that are down count: they get their replicas, and copy them when they
     are back. Cordoned ones get none."""
     brokers = sum(not broker.is_cordoned for broker in image.brokers.values())
     return max(1, min(MOST_BY_DEFAULT, brokers))

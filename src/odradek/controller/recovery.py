@@ -41,7 +41,7 @@ PartitionId = tuple[UUID, int]  # topic id, partition
 
 
 class LogEnd(NamedTuple):
-    """What a broker told of one of its logs."""
+    """A broker's report on one of its logs."""
 
     broker_epoch: int
     leader_epoch: int  # of the partition, as far as the broker knew

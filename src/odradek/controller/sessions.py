@@ -70,7 +70,7 @@ class Sessions:
         self._shutdown_offsets[broker_id] = offset
 
     def shutdown_known_by_all(self, broker_id: int, end_offset: int, others: Iterable[int]) -> bool:
-        """Whether the others have read all records of a broker's shutdown. If an earlier controller wrote them, they
+        """True if the others have read all records of a broker's shutdown. If an earlier controller wrote them, they
         are below the end of the log."""
         needed = self._shutdown_offsets.setdefault(broker_id, end_offset)
         return all(self._offsets.get(other, -1) >= needed for other in others)

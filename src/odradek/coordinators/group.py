@@ -1,4 +1,4 @@
-"""What every kind of group has in common, and the settings they share.
+"""The common part of all kinds of groups, and the settings they share.
 
 A shard owns its groups in one registry, by id, whatever their type: a group has one type at a time, and the
 requests for which the type does not matter (offsets, listing, deletion) use it through `Group`. The types themselves
@@ -41,7 +41,7 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """As ListGroups and DescribeGroups spell it, for example PreparingRebalance."""
+        """The state as ListGroups and DescribeGroups spell it, for example PreparingRebalance."""
 
     @property
     def protocol_type(self) -> str:
@@ -60,7 +60,7 @@ class Group(Protocol):
         *,
         is_transactional: bool = False,
     ) -> PartitionCheck | None:
-        """Whether this member may commit now. If only for some partitions, returns a function that decides.
+        """Checks that this member may commit now. If only for some partitions, returns a function that decides.
 
         A producer need not say who it is: before TxnOffsetCommit 3 it could not. Then no member is checked."""
 
@@ -83,7 +83,7 @@ class Group(Protocol):
 
 
 def member_name(member_id: str, instance_id: str | None) -> str:
-    """As log lines name a member."""
+    """Returns how log lines name a member."""
     return f"member {shown(member_id)}" + (
         f" (instance {shown(instance_id)})" if instance_id is not None else ""
     )

@@ -17,7 +17,7 @@ Waiter = Callable[[ErrorCode], None]
 
 
 class JournalLeader(Protocol):
-    """What a journal needs from `replication.leader.Leader`."""
+    """The part of `replication.leader.Leader` that a journal needs."""
 
     topic_partition: TopicPartition
     log: Log

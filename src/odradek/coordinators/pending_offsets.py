@@ -14,7 +14,7 @@ from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
 
 
 class Place(NamedTuple):
-    """What an offset is committed for."""
+    """The group, topic and partition that an offset is committed for."""
 
     group: str
     topic: str

@@ -49,7 +49,7 @@ class Timer(Protocol):
 
 
 class Host(Protocol):
-    """What a runner needs from the outside world."""
+    """The outside world, as far as a runner needs it."""
 
     def now_ms(self) -> int:
         """The time of day, which records carry."""

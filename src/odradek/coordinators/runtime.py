@@ -53,7 +53,7 @@ Action = Callable[[int], "Decision | None"]
 
 
 class Note(NamedTuple):
-    """What happened to a group, for the log: written once the decision is appended, and not if that fails."""
+    """An event of a group, for the log: written once the decision is appended, and not if that fails."""
 
     key: str
     text: str
@@ -69,7 +69,7 @@ class Producer(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """What is appended, and read back, as one: records, or the marker that ends a producer's transaction."""
+    """A unit of appending and reading back: records, or the marker that ends a producer's transaction."""
 
     records: list[EncodedRecord]
     producer: Producer | None = None
@@ -107,7 +107,7 @@ class Decision:
 
 @dataclass(slots=True)
 class Ready:
-    """What the runner does now: append the batch and tell the shard, write the notes, send the responses, and carry out
+    """The runner's work now: append the batch and tell the shard, write the notes, send the responses, and carry out
     the effects."""
 
     batch: StateBatch | None = None

@@ -1,4 +1,4 @@
-"""What a node needs from its machine, besides its disk (`storage.disk.files`) and its random numbers.
+"""The machine as a node uses it, besides its disk (`storage.disk.files`) and its random numbers.
 
 Clocks, timers, tasks, threads, processes, free space: a node has no other access to them, so that several
 nodes can run in one thread on virtual time, and the same seed gives the same run.

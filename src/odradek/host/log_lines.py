@@ -1,4 +1,4 @@
-"""What the log lines of a node have in common: their node, their fields, and how often they are written.
+"""The common part of a node's log lines: their node, their fields, and how often they are written.
 
 A node enters its id, and its `Repeats`, into the context that it is built in. Callbacks, tasks and threads inherit the
 context of the code that starts them, so every log line knows its node, at no cost for anything else.

@@ -1,4 +1,4 @@
-"""What a node counts while it runs. `services.upkeep.monitoring` serves it.
+"""The counters of a running node. `services.upkeep.monitoring` serves them.
 
 Counting must cost next to nothing: code that counts often keeps the counter object, and adds to an attribute of it.
 Nothing is looked up by name, no clock is read just for a metric, and sums are computed only when metrics are read.

@@ -53,7 +53,7 @@ class Repeats:
         self._timer: Timer | None = None
 
     def is_new(self, logger: logging.Logger, level: int, source: str, what: str) -> bool:
-        """Whether to write this line; if not, it is counted."""
+        """True if this line is to be written; if not, it is counted."""
         now = self._now()
         kind = Kind(logger, level, source, what)
         window = self._windows.get(kind)

@@ -15,6 +15,7 @@ import asyncio
 import gc
 import heapq
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ _host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Of two timers that are due at the same time, the one that was set first runs first."""
+    """Timers that are due at the same time run in the order in which they were set."""
 
     _ready: deque[asyncio.Handle]  # the base class's
 
@@ -101,6 +102,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer = asyncio.TimerHandle(when, callback, arguments, self, context)
         heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
+
+    def run_until_time(self, when: float) -> None:
+        """Run everything that is due by then, also where no task waits for it."""
+        while self._ready or self._next_due() <= when:
+            self._run_once()
+        self._now = max(self._now, when)
+
+    def _next_due(self) -> float:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        return timers[0][0] if timers else math.inf
 
     def _run_once(self) -> None:
         """Instead of the base class's, which waits for sockets when nothing is ready: here time jumps."""

@@ -137,7 +137,7 @@ class Driver:
         self._perform(self.raft.stop(now_ms), now_ms)
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, perhaps in a thread. Pass every ticket to `complete_sync`."""
+        """Returns what must be synced, perhaps in a thread. Pass every ticket to `complete_sync`."""
         return self._store.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What a replica must remember across restarts: its epoch, the leader of that epoch, and its vote.
+"""The state that a replica must remember across restarts: its epoch, the leader of that epoch, and its vote.
 
 It is kept in the file `quorum-state`, one line of JSON in Kafka's version 1. It is on disk before any message that
 depends on it is sent; otherwise a restarted voter could vote twice in one epoch.

@@ -1,4 +1,4 @@
-"""What the quorum core knows of the log: where it starts and ends, how far it is synced, and where each epoch began.
+"""The quorum core's view of the log: where it starts and ends, how far it is synced, and where each epoch began.
 
 The records themselves stay with the driver, which reports every batch that it appended (`Batch`). From that the core
 knows whether a follower's log agrees with this one: two logs that have the same epoch at the same offset are equal up
@@ -71,7 +71,7 @@ class LogView:
         return self.synced_offset == self.end_offset
 
     def is_up_to_date(self, last_epoch: int, end_offset: int) -> bool:
-        """Whether a candidate whose log ends like this may get a vote: it has at least what is committed here."""
+        """True if a candidate whose log ends like this may get a vote: it has at least what is committed here."""
         return (last_epoch, end_offset) >= (self.last_epoch, self.end_offset)
 
     def append(self, batch: Batch) -> None:
@@ -133,7 +133,7 @@ class LogView:
 
 
 class Agreement(NamedTuple):
-    """Whether a follower's log agrees with the leader's: it does if neither is set."""
+    """The result of comparing a follower's log with the leader's: they agree if neither is set."""
 
     diverging: OffsetAndEpoch | None = None
     snapshot_id: OffsetAndEpoch | None = None

@@ -37,7 +37,7 @@ class SnapshotPart(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What the driver does now, in this order. Fetches that must wait for a sync come with a later `Ready`."""
+    """The work of the driver now, in this order. Fetches that must wait for a sync come with a later `Ready`."""
 
     election: ElectionState | None = None  # write and sync it
     truncate_to: int | None = None  # cut the log to end here

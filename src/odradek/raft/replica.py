@@ -191,7 +191,7 @@ class Replica:
         return NONE if sender >= 0 else ErrorCode.INVALID_REQUEST
 
     def _is_meant_by(self, voter: ReplicaKey) -> bool:
-        """Whether a request to this voter is for this replica; old versions of the RPCs do not name the voter."""
+        """True if a request to this voter is for this replica; old versions of the RPCs do not name the voter."""
         return voter.node_id == NO_NODE or voter.names(self.node)
 
     def _respond(self, receiver: int, correlation_id: int, response: Response) -> None:

@@ -23,7 +23,7 @@ OBSERVER_SESSION_MS = 300_000
 
 
 class Epochs(Enum):
-    """What a move does to the epoch, which never goes back."""
+    """The effect of a move on the epoch, which never decreases."""
 
     SAME = "same"
     HIGHER = "higher"
@@ -51,7 +51,7 @@ class Unattached:
 
 @dataclass(slots=True, eq=False)
 class Votes:
-    """Of an election or a pre-vote; voters that have not responded yet are in neither set."""
+    """The votes of an election or a pre-vote; voters that have not responded yet are in neither set."""
 
     granted: set[ReplicaKey] = field(default_factory=set)
     rejected: set[ReplicaKey] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Candidate:
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """What the leader knows of a replica from its fetches."""
+    """The state of a replica as its fetches show it to the leader."""
 
     end_offset: int = -1  # the replica has everything below on disk; -1 until it fetches in this epoch
     fetched_ms: int | None = None  # when it last fetched

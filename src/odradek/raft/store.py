@@ -123,7 +123,7 @@ class QuorumStore:
 
     @property
     def failed(self) -> bool:
-        """What a restart would find is unknown: nothing more can be appended or committed."""
+        """True once nothing more can be appended or committed: nobody knows what a restart would find."""
         return self.log.failed
 
     # What the core must know at a start
@@ -174,7 +174,7 @@ class QuorumStore:
         write_with_spare(self._files, path, encode_election_state(election))
 
     def truncate_to(self, offset: int) -> None:
-        """What is known to be synced goes back first: at a start, records missing below it would look like damage."""
+        """Lower the synced offset first: at a start, records missing below it would look like damage."""
         self._lower_to(offset)
         self.log.truncate_to(offset)
         self._note_synced()

@@ -21,7 +21,7 @@ class ReplicaKey(NamedTuple):
     directory_id: UUID = NO_DIRECTORY_ID
 
     def names(self, replica: "ReplicaKey") -> bool:
-        """Whether this key means that replica; a key without a directory id means any directory of its node."""
+        """True if this key means that replica; a key without a directory id means any directory of its node."""
         return self.node_id == replica.node_id and self.directory_id in (
             NO_DIRECTORY_ID,
             replica.directory_id,
@@ -85,7 +85,7 @@ class VoterSet:
         return VoterSet(voter for voter in self if voter.key.node_id != node_id)
 
     def is_one_change_from(self, other: "VoterSet") -> bool:
-        """Whether one set has at most one voter more than the other, so that all their majorities overlap."""
+        """True if one set has at most one voter more than the other, so that all their majorities overlap."""
         return len(set(self.keys) ^ set(other.keys)) <= 1
 
 

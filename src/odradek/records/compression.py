@@ -33,7 +33,7 @@ _INT32 = Struct(">i")
 
 
 class Codec(IntEnum):
-    """As in the lowest three bits of a batch's attributes."""
+    """The values of the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1

@@ -119,7 +119,7 @@ def decode_batch(
 
 
 def wrap_int64(value: int) -> int:
-    """What Kafka computes if the sum of base timestamp and delta is not an int64: Java's addition overflows."""
+    """Returns what Kafka computes if the sum of base timestamp and delta is not an int64: Java's addition overflows."""
     return (value + INT64_MAX + 1) % (1 << 64) - INT64_MAX - 1
 
 

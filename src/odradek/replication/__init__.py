@@ -1,4 +1,4 @@
-"""What a replica of a partition does in one leader epoch. Pure: no sockets, no clock, no files except through the log.
+"""The work of a replica of a partition in one leader epoch. Pure: no sockets, clock or files except through the log.
 
     source     what requests read from and wait on: `role`s are sources, and so will be views
     role       what leader and follower have in common; `leader` and `follower` are the two

@@ -72,7 +72,7 @@ class Follower(Role):
 
     @property
     def last_fetched_epoch(self) -> int:
-        """Of the last record of our log; -1 if it has none."""
+        """The epoch of the last record of our log; -1 if it has none."""
         return self.log.leader_epochs.latest
 
     def when_synced(self, waiter: Waiter) -> None:

@@ -140,7 +140,7 @@ class Leader(Role):
         return last_offset
 
     def append_markers(self, ends: Sequence[TransactionEnd], now_ms: int) -> list[int | KafkaError]:
-        """As `append_marker`, of several producers, by one write if that can be."""
+        """Like `append_marker`, for several producers; in one write if possible."""
         if len(ends) > 1 and not self.closed_with:
             self.log.producers.forget_committed(self.high_watermark)
             results = self.log.append_markers_as_leader(ends, self.leader_epoch, now_ms)
@@ -292,7 +292,7 @@ class Leader(Role):
         self.maybe_advance_high_watermark()
 
     def _count_isr(self) -> None:
-        """As in Kafka, min.insync.replicas cannot ask for more replicas than the topic has."""
+        """min.insync.replicas cannot ask for more replicas than the topic has, as in Kafka."""
         self.has_enough_replicas = len(self.isr) >= min(self.settings.min_insync_replicas, len(self.replicas))
 
     def _replicas_changed(self, now_ms: int) -> None:

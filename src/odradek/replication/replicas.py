@@ -47,7 +47,7 @@ class Replicas:
         return leader
 
     def leader_or_follower(self, topic: str, partition: int) -> Role:
-        """What consumers may read from."""
+        """The replicas that consumers may read from."""
         replica = self._replicas.get((topic, partition)) or self.get(topic, partition)
         role = replica.leader or replica.follower
         if role is None:

@@ -23,7 +23,7 @@ from odradek.admin.offsets import (
 from odradek.admin.places import Place
 from odradek.errors import ErrorCode
 from odradek.scripts.options import Exit, Flag, Given, Parser
-from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, cluster_of, print_line, said, warn
+from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, print_line, run_action, said, warn
 
 MISSING = "-"
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
@@ -82,9 +82,8 @@ def main(arguments: Sequence[str]) -> int:
         "reset-offsets": reset,
         "delete-offsets": delete_some,
     }
-    action = next(action for name, action in actions.items() if given.has(name))
     try:
-        action(cluster_of(given), given)
+        run_action(given, actions)
     except AdminError as error:
         print_error(f"Executing consumer group command failed due to {said(error)}")  # and exit 0, as Kafka's
     return 0

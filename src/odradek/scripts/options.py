@@ -37,7 +37,7 @@ class Flag:
 
 @dataclass
 class Given:
-    """What the command line says."""
+    """The options of the command line."""
 
     flags: dict[str, Flag]
     found: dict[str, list[object]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from odradek.admin.reassignment_plan import ImpossiblePlan, Layout, Wish, make_p
 from odradek.admin.reassignment_requests import alter, list_all
 from odradek.admin.reassignment_run import remove_throttles
 from odradek.scripts.options import Exit, Flag, Given, Parser
-from odradek.scripts.running import COMMAND_CONFIG, cluster_of, print_line, said
+from odradek.scripts.running import COMMAND_CONFIG, print_line, run_action, said
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")
 Replicas = tuple[int, ...]
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         "list": show_list,
     }
     try:
-        next(act for name, act in actions.items() if given.has(name))(cluster_of(given), given)
+        run_action(given, actions)
     except (AdminError, OSError) as error:
         raise Exit(1, f"Error: {said(error) if isinstance(error, AdminError) else error}") from None
     return 0

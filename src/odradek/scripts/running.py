@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from odradek.admin.access import Access, read_settings
@@ -63,12 +63,18 @@ def cluster_of(
     return Access(given.text(bootstrap) or "", settings, client_id="odradek-scripts", warn=warn)
 
 
+def run_action(given: Given, actions: Mapping[str, Callable[[Access, Given], object]]) -> None:
+    """Run the action whose flag is given. Raises AdminError."""
+    action = next(action for name, action in actions.items() if given.has(name))
+    action(cluster_of(given), given)
+
+
 def warn(text: str) -> None:
     sys.stderr.write(f"WARN {text}\n")
 
 
 def said(error: AdminError) -> str:
-    """What Kafka's exceptions say: the broker's message, without our advice."""
+    """Returns the text of Kafka's exceptions: the broker's message, without our advice."""
     if isinstance(error, Refused):
         text = error.said or error.code.name.replace("_", " ").capitalize()
         return f"{text[:1].upper()}{text[1:]}"

@@ -1,4 +1,4 @@
-"""What a topic's settings mean for its logs, with Apache Kafka's defaults and names."""
+"""The settings of a topic as its logs use them, with Apache Kafka's defaults and names."""
 
 from dataclasses import dataclass
 

@@ -436,7 +436,7 @@ class LogStore:
         self.upkeep.do_what_is_due(now_ms, high_watermark, self._write_start_offsets)
 
     def _write_start_offsets(self, moved: Mapping[TopicPartition, int]) -> bool:
-        """Whether what is before them may go. On a full disk it must: that makes room."""
+        """True if what is before them may be deleted. On a full disk it must: that makes room."""
         try:
             self._start_offsets.write({**self._log_start_offsets(), **moved})
         except OSError as error:
@@ -500,7 +500,7 @@ class LogStore:
                     unsynced.append(log)
 
     def _take_tickets(self, unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
-        """Of the next logs, as many as there are descriptors for: they are free again after the sync."""
+        """Takes the next logs, as many as there are descriptors for: they are free again after the sync."""
         tickets: list[tuple[Log, SyncTicket]] = []
         count = 0
         while unsynced and len(tickets) < LOGS_OF_A_SYNC and count < self._files.max_open:
@@ -576,5 +576,5 @@ def _is_unsaved(log: Log) -> bool:
 
 
 def _has_records(sizes: Mapping[str, int]) -> bool:
-    """Of the files of a log."""
+    """True if the files of a log, given by their sizes, hold records."""
     return any(size > 0 and name.endswith(".log") for name, size in sizes.items())

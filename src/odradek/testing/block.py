@@ -1,4 +1,4 @@
-"""What runs for the length of a `with` block: it is closed at the end of the block, or if it does not start."""
+"""Runs something for the length of a `with` block: it is closed at the end of the block, or if it does not start."""
 
 from types import TracebackType
 from typing import Self

@@ -121,7 +121,7 @@ class Broker(Block):
         return self.settings
 
     def _tell_before_start(self, control: Control) -> None:
-        """What must be in force from the beginning."""
+        """Tell it the faults that must be in force from the beginning."""
         self._wires.tell(control)
 
     def await_started(self) -> None:
@@ -226,11 +226,11 @@ class Broker(Block):
         return self._wires.cut(peers, is_deaf=True, is_mute=True)
 
     def silence(self, *peers: Peer) -> Cut:
-        """What it sends does not arrive; it hears what they send."""
+        """Drop what it sends; it still hears what they send."""
         return self._wires.cut(peers, is_mute=True)
 
     def deafen(self, *peers: Peer) -> Cut:
-        """What they send does not arrive; they hear what it sends."""
+        """Drop what they send; they still hear what it sends."""
         return self._wires.cut(peers, is_deaf=True)
 
     def heal(self) -> None:
@@ -277,12 +277,12 @@ class Broker(Block):
 
     @property
     def serves_clients(self) -> bool:
-        """Whether a client may get a response from it."""
+        """True if a client may get a response from it."""
         return self.is_responsive and self._is_announced and self._wires.reach_clients
 
     @property
     def is_whole(self) -> bool:
-        """Whether it serves, and is cut off from nobody."""
+        """True if it serves, and is cut off from nobody."""
         return self.serves_clients and self._wires.are_whole
 
     @property

@@ -41,7 +41,7 @@ OWN_SETTINGS = frozenset(
 
 
 def default_settings(brokers: int) -> dict[str, str]:
-    """As many replicas as make sense, of which one may fail while records are written; and less patience than
+    """Chooses as many replicas as make sense, of which one may fail while records are written; and less patience than
     in production, where a broker that falls silent is given 9 s."""
     replicas = str(min(MOST_REPLICAS, brokers))
     in_sync = "2" if brokers >= MOST_REPLICAS else "1"
@@ -107,7 +107,7 @@ class Cluster(Block):
 
     @property
     def log(self) -> str:
-        """Of all brokers; each line says which."""
+        """The lines of all brokers; each says which."""
         return "".join(node.log for node in self)
 
     # --- life ---

@@ -74,7 +74,7 @@ class Control:
             self._reader.join(REPLY_TIMEOUT_S)
 
     def wait_for(self, fault: int, times: int, timeout: float) -> bool:
-        """Whether it happens that often before the timeout or the broker's exit."""
+        """True if it happens that often before the timeout or the broker's exit."""
         with self._changed:
             self._changed.wait_for(lambda: self._fired[fault] >= times or not self._is_open, timeout)
             return self._fired[fault] >= times

@@ -23,15 +23,15 @@ class NotHappened(AssertionError):
 
 
 class BrokerWithControl(Protocol):
-    """What faults know about their broker."""
+    """The broker, as far as faults know it."""
 
     @property
     def control(self) -> Control:
-        """Of the running process. Raises if there is none, or if it is paused."""
+        """The id of the running process. Raises if there is none, or if it is paused."""
 
     @property
     def is_responsive(self) -> bool:
-        """Whether the process runs, and is not paused."""
+        """True if the process runs, and is not paused."""
 
 
 class Fault:
@@ -55,7 +55,7 @@ class Fault:
 
     @property
     def happened(self) -> bool:
-        """Whether it has happened to a request."""
+        """True if it has happened to a request."""
         return self.fired > 0
 
     def wait(self, times: int = 1, timeout: float = PATIENCE_S) -> None:
@@ -125,7 +125,7 @@ class Which(TypedDict, total=False):
 
 
 class Faults:
-    """What a test can ask of its broker.
+    """The faults that a test can ask of its broker.
 
     `api` is one of Kafka's names: Produce, Fetch, JoinGroup … `which` is one or more of `times`, `topic`,
     `partition`, `group` and `client_id` (see `Which`). Where several faults fit a request, the one that was asked for

@@ -12,7 +12,7 @@ HOST = "localhost"
 
 
 class Place(NamedTuple):
-    """Of a node, as all nodes know it. Ports are kept for as long as the cluster lives."""
+    """The addresses of a node, as all nodes know them. Ports are kept for as long as the cluster lives."""
 
     node_id: int
     directory_id: str

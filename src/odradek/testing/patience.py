@@ -15,7 +15,7 @@ class NotInTime(AssertionError):
 
 
 def until(look: Callable[[], Found | None], what: Callable[[], str], timeout_s: float) -> Found:
-    """What `look` finds, as soon as it finds something. Raises NotInTime, with `what` did not happen."""
+    """Returns what `look` finds, once it finds something. Raises NotInTime, which says that `what` did not happen."""
     deadline = time.monotonic() + timeout_s
     while (found := look()) is None:
         if time.monotonic() >= deadline:

@@ -113,7 +113,7 @@ EVERYBODY = Login()
 
 
 class Security:
-    """What the brokers of a test need to know who connects, and who they are themselves."""
+    """The settings by which the brokers of a test know who connects, and who they are themselves."""
 
     def __init__(self, protocol: str) -> None:
         """Raises ValueError for a protocol that does not exist."""

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster say of it, through the protocol that all clients use.
+"""A cluster as its brokers describe it, through the protocol that all clients use.
 
 Brokers learn of a change one after the other, and one that is cut off does not learn of it. So all that can be asked
 are asked, and the newest word counts.
@@ -70,7 +70,7 @@ class View:
         return None
 
     def partition(self, topic: str, index: int) -> MetadataResponsePartition | None:
-        """As the newest leader epoch has it; None if it does not exist."""
+        """The partition as the newest leader epoch has it; None if it does not exist."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         found = [
             partition
@@ -86,7 +86,7 @@ class View:
         return None if partition is None or partition.leader_id == NO_LEADER else partition.leader_id
 
     def coordinator(self, key: str, key_type: int) -> int | None:
-        """As most of them say. The first question about any creates their topic."""
+        """Returns what most of them say. The first question about any creates their topic."""
         request = FindCoordinatorRequest(key, key_type, [key])
         said = Counter(
             found.node_id
@@ -105,8 +105,8 @@ class View:
         return max(complaints, default="no broker serves clients")
 
     def missing(self, topic: str | None = None) -> str:
-        """What is missing until every broker is there, and every partition of the topic, or of all topics, has all of
-        its replicas in sync; empty if nothing is. Every broker has to say so."""
+        """Says what is missing until every broker is there, and every partition of the topic, or of all topics, has
+        all of its replicas in sync; empty if nothing is. Every broker has to say so."""
         wanted = {node.id for node in self._nodes}
         topics = None if topic is None else [MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics, allow_auto_topic_creation=False)

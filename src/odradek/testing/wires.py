@@ -24,7 +24,7 @@ class BrokerWithWires(Protocol):
 
     @property
     def open_control(self) -> Control | None:
-        """Of its process, which may be paused; None if there is none."""
+        """The id of its process, which may be paused; None if there is none."""
 
 
 class Cut:
@@ -37,7 +37,7 @@ class Cut:
         self.is_mute = is_mute
 
     def undo(self) -> None:
-        """What has waited arrives now, late."""
+        """Deliver now, late, what has waited."""
         self._wires.undo(self)
 
     def __enter__(self) -> "Cut":

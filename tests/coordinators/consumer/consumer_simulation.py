@@ -188,9 +188,9 @@ class Simulation:
         if fate < 0.05:
             client.is_unsure = True  # never arrived
             return
-        self.world.fail_appends = fate < 0.08
+        self.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS if fate < 0.08 else None
         response = self.world.send(sent)
-        self.world.fail_appends = False
+        self.world.append_error = None
         if fate > 0.93:
             client.is_unsure = True  # its answer never arrived
             return

@@ -16,8 +16,7 @@ from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import decode, encode
-from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import EncodedRecord, StateBatch
+from odradek.coordinators.runtime import StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import MetadataImage, Partition, Topic
@@ -27,44 +26,31 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitionsInRequest,
 )
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
+from tests.coordinators.virtual import CoordinatorWorld
 
 GROUP = "group"
 PARTITION = Partition(0, 0, 0, (0,), (0,), (UUID(int=0),))
 
 
-class World:
+class World(CoordinatorWorld[GroupCoordinator]):
     def __init__(self, settings: GroupSettings | None = None, **topics: int) -> None:
+        super().__init__(1_000)
         self.settings = settings or GroupSettings()
-        self.host = VirtualHost(1_000)
-        self._log = MemoryLog()
         self.last_records: list[Any] = []  # what the last event wrote
         self.topics = TopicsNow(MetadataImage("cluster"))
         self._topic_ids = itertools.count(100)
         self._tokens = itertools.count()
         self.answers: dict[int, Any] = {}
-        self.fail_appends = False
         for name, count in topics.items():
             self.create_topic(name, count)
-        self._load()
+        self.start()
 
-    def _load(self) -> None:
-        self._partition = lead(self._log, lambda: sync(self._partition))
-        journal = WatchedJournal(self._partition, self._before_append, self._after_append)
-        self.runner = Runner(journal, self._new_coordinator, self.host)
-        self.runner.begin_loading()
-        self.host.run_for(0)
-
-    def _new_coordinator(self) -> GroupCoordinator:
+    def new_coordinator(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(self.settings, random.Random(next(self._tokens)))
         self.consumer_groups = plug_in(coordinator, self.topics)
         return coordinator
 
-    def _before_append(self, batch: StateBatch) -> None:
-        if self.fail_appends:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-
-    def _after_append(self, batch: StateBatch) -> None:
+    def after_append(self, batch: StateBatch) -> None:
         self.last_records = [decode(key, value) for key, value in batch.records]
 
     # --- topics ---
@@ -130,28 +116,16 @@ class World:
 
     def write(self, key: Any, value: Any) -> None:
         """A record that some other broker has written."""
-        self._log.write(*encode(key, value))
+        self.log.write(*encode(key, value))
 
     def reload(self, compact: bool = False) -> None:
         """Another broker takes over."""
         if compact:
-            self._log.compact()
+            self.log.compact()
         self.runner.resign()
-        self._load()
+        self.start()
 
     # --- state ---
-
-    @property
-    def now_ms(self) -> int:
-        return self.host.time_ms
-
-    @property
-    def log(self) -> list[EncodedRecord]:
-        return self._log.records()
-
-    @property
-    def coordinator(self) -> GroupCoordinator:
-        return self.runner.coordinator
 
     @property
     def group(self) -> ConsumerGroup:
@@ -208,7 +182,7 @@ class Client:
         return self._send(topic_partitions=[], **{**self.fields, **changes})
 
     def full(self) -> ConsumerGroupHeartbeatResponse:
-        """As after a request whose answer was lost."""
+        """Say everything again, as after a request whose response was lost."""
         return self._send(topic_partitions=self.owned_on_wire(), **self.fields)
 
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:

@@ -11,6 +11,7 @@ from odradek.coordinators.consumer.heartbeat import ConsumerGroups
 from odradek.coordinators.consumer.replaying import Replay
 from odradek.coordinators.consumer.topics import TopicsNow
 from tests.coordinators.consumer.consumer_simulation import Simulation
+from tests.coordinators.virtual import run_seeds
 
 SEEDS = 1_000
 EVENTS = 70
@@ -19,11 +20,8 @@ PARTS = 8
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_ever_owned_twice_and_all_converges(part: int) -> None:
-    for seed in range(part, SEEDS, PARTS):
-        try:
-            Simulation(seed).run(EVENTS)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for _ in run_seeds(lambda seed: Simulation(seed).run(EVENTS), range(part, SEEDS, PARTS)):
+        pass
 
 
 def give_what_others_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ JOIN: dict[str, Any] = {
 def test_bad_requests_are_refused_and_write_nothing(changes: dict[str, Any], error: ErrorCode) -> None:
     world = World(foo=1)
     response = world.send(ConsumerGroupHeartbeatRequest(**{**JOIN, **changes}))
-    assert (response.error_code, world.log) == (error, [])
+    assert (response.error_code, world.log.records()) == (error, [])
     assert response.error_message
 
 
@@ -307,13 +307,19 @@ def test_a_silent_member_loses_its_partitions_and_its_commits() -> None:
     assert two.owned == world.partitions("foo:0,1,2,3")
 
 
-def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
+def one_has_to_let_go() -> tuple[World, Client, Client]:
+    """Within 10 s, of partitions that the other is to have."""
     world = World(foo=4)
     one = Client(world, "one", "foo", rebalance_timeout_ms=10_000)
     two = Client(world, "two", "foo")
     one.join()
     two.join()
     one.beat()
+    return world, one, two
+
+
+def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
+    world, one, two = one_has_to_let_go()
     for _ in range(2):
         world.advance(5_000)
         one.beat()
@@ -323,12 +329,7 @@ def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
 
 
 def test_a_member_that_let_go_in_time_stays() -> None:
-    world = World(foo=4)
-    one = Client(world, "one", "foo", rebalance_timeout_ms=10_000)
-    two = Client(world, "two", "foo")
-    one.join()
-    two.join()
-    one.beat()
+    world, one, two = one_has_to_let_go()
     one.acknowledge()
     for _ in range(4):
         world.advance(5_000)
@@ -340,23 +341,23 @@ def test_a_member_that_let_go_in_time_stays() -> None:
 def test_a_session_end_that_cannot_be_stored_is_tried_again() -> None:
     world = World(foo=1)
     Client(world, "one", "foo").join()
-    world.fail_appends = True
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.advance(45_000)
     assert "one" in world.group.members
-    world.fail_appends = False
+    world.append_error = None
     world.advance(1_000)
     assert world.group.members == {}
 
 
 def test_a_join_that_cannot_be_stored_did_not_happen() -> None:
     world = World(foo=1)
-    world.fail_appends = True
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     response = Client(world, "one", "foo").join()
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert GROUP not in world.coordinator.groups
-    world.fail_appends = False
+    world.append_error = None
     world.advance(100_000)
-    assert world.log == []
+    assert world.log.records() == []
 
 
 # --- subscriptions ---
@@ -629,7 +630,7 @@ def test_a_group_can_be_deleted_when_it_is_empty() -> None:
         world.write(key, value)
     world.reload()
     assert GROUP not in world.coordinator.groups
-    assert all(value is None for value in dict(world.log).values()), "nothing is left behind"
+    assert all(value is None for value in dict(world.log.records()).values()), "nothing is left behind"
 
 
 # --- describing ---

@@ -189,9 +189,9 @@ def test_members_that_wait_in_a_rebalance_are_told_to_join_again() -> None:
 def test_an_upgrade_that_cannot_be_stored_leaves_the_classic_group_as_it_was() -> None:
     world = World(foo=4)
     old = classic_group(world)
-    world.fail_appends = True
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert Client(world, "new", "foo").join().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.fail_appends = False
+    world.append_error = None
     assert old.beat() == ErrorCode.NONE
     world.advance(10_000)
     assert classic(world).members == {}, "its sessions run as before"
@@ -454,7 +454,9 @@ def test_the_last_new_client_takes_the_consumer_group_with_it() -> None:
     assert world.error_of_commit("new", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     world.reload(compact=True)
     assert classic(world).members.keys() == {old.member_id}
-    consumer_keys = [key for key, value in world.log if value is not None and key[1] in range(3, 17)]
+    consumer_keys = [
+        key for key, value in world.log.records() if value is not None and key[1] in range(3, 17)
+    ]
     assert consumer_keys == [], "nothing of the consumer group is left in the log"
 
 
@@ -510,10 +512,10 @@ def test_a_downgrade_that_cannot_be_stored_is_tried_again() -> None:
     world = World(foo=4)
     old, new = mixed_group(world)
     new.leave()
-    world.fail_appends = True
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.advance(100)
     assert isinstance(world.coordinator.groups[GROUP], ConsumerGroup)
-    world.fail_appends = False
+    world.append_error = None
     world.advance(500)
     assert classic(world).members.keys() == {old.member_id}
 

@@ -7,6 +7,7 @@ import pytest
 from odradek.coordinators.consumer import classic_members, heartbeat, migration
 from odradek.coordinators.consumer.migration import Downgrade
 from tests.coordinators.consumer.migration_simulation import MigrationSimulation
+from tests.coordinators.virtual import run_seeds
 
 SEEDS = 300
 EVENTS = 100
@@ -15,11 +16,8 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_old_and_new_clients_share_and_never_overlap(part: int) -> None:
-    for seed in range(part, SEEDS, PARTS):
-        try:
-            MigrationSimulation(seed).run(EVENTS)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for _ in run_seeds(lambda seed: MigrationSimulation(seed).run(EVENTS), range(part, SEEDS, PARTS)):
+        pass
 
 
 def forget_what_old_clients_hold(monkeypatch: pytest.MonkeyPatch) -> None:

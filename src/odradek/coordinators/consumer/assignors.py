@@ -29,7 +29,7 @@ TopicPartitionId = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """What an assignor knows about a member. Members with the same subscription share one `topics` object if
+    """The facts about a member that an assignor uses. Members with the same subscription share one `topics` object if
     possible.
     """
 

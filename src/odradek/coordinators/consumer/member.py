@@ -36,7 +36,7 @@ LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """As stored; a newer broker's states read as UNKNOWN."""
+    """The states as they are stored; a newer broker's states read as UNKNOWN."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

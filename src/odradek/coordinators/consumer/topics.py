@@ -1,4 +1,4 @@
-"""What a consumer group needs to know about topics, and how it subscribes to them: by name or by regular
+"""The topics as a consumer group sees them, and how it subscribes to them: by name or by regular
 expression.
 
 `TopicsNow` tells groups which topics changed. `metadata_hash` reduces the subscribed topics
@@ -123,7 +123,7 @@ def resolve_again(
     image: MetadataImage,
     may_describe: MayDescribe = every_topic,
 ) -> frozenset[str]:
-    """What the expression matches now, if it matched `known` and only the topics `changed` appeared or disappeared."""
+    """The topics that the expression matches now, if it matched `known` and only `changed` appeared or disappeared."""
     matches = compiled(regex).fullmatch
     there = {name for name in changed if name in image.topics and matches(name) and may_describe(name)}
     return known.difference(changed) | there

@@ -29,7 +29,7 @@ def partitions_of(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartit
 
 
 def check_add(transaction: Transaction, asked: AddPartitionsToTxnTransaction) -> bool:
-    """Whether there is anything to add."""
+    """True if there is anything to add."""
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     _check_producer(transaction, asked)

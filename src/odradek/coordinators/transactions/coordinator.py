@@ -345,7 +345,7 @@ class TransactionCoordinator:
     # --- producer ids ---
 
     def producer_id_got(self, wanted: GetProducerId, producer_id: int, now_ms: int) -> Decision | None:
-        """What needed it is done once more. If it needs no id any longer, the id is never used."""
+        """Do once more what needed it. If it needs no id any longer, the id is never used."""
         if wanted.token is None:
             return self._overdue(wanted.transactional_id, now_ms, producer_id)
         handler = self._handlers[type(wanted.request)]

@@ -1,4 +1,4 @@
-"""What a transaction coordinator asks of the outside world: markers to write, and producer ids to get.
+"""The effects of a transaction coordinator on the outside world: markers to write, and producer ids to get.
 
 Both leave with a decision, once its records are committed: so no marker is written before the end of its transaction
 is durable. The coordinator is then told what became of them (`markers_written`, `producer_id_got`).

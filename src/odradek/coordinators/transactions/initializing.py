@@ -29,7 +29,7 @@ class Expected(NamedTuple):
 
 
 def check(request: InitProducerIdRequest, max_timeout_ms: int) -> Expected | None:
-    """What can be said without looking at the transaction. Two-phase commit (KIP-939) is not enabled."""
+    """Check what can be checked without looking at the transaction. Two-phase commit (KIP-939) is not enabled."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not request.transactional_id:

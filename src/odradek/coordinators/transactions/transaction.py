@@ -95,7 +95,7 @@ class Transaction(NamedTuple):
     def prepared(
         self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int
     ) -> Transaction:
-        """What the producer asked for."""
+        """Returns the transaction with its end decided, as the producer asked for."""
         raised = {}
         if client_version >= EPOCH_FOR_EACH_TRANSACTION:
             raised = {

@@ -13,8 +13,8 @@ Message = dict[str, Any]
 
 
 class LastBatches(NamedTuple):
-    """What must survive of an active producer: the batches that it may send again, or if there are none, its epoch's
-    marker."""
+    """The part of an active producer that must survive: the batches that it may send again, or if there are none, its
+    epoch's marker."""
 
     last_offsets: tuple[int, ...]  # of each batch that the log remembers, oldest first
     producer_epoch: int

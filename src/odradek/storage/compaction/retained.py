@@ -1,4 +1,4 @@
-"""What compaction leaves of a batch: all of it, some of its records, its bare header, or nothing.
+"""The remains of a batch after compaction: all of it, some of its records, its bare header, or nothing.
 
 The rules are in `rounds.py`.
 """
@@ -30,7 +30,7 @@ from odradek.storage.segments.indexes import AbortedTransaction
 
 
 class Retention:
-    """What remains of each batch of the log, taken in order from its start."""
+    """The remains of each batch of the log, taken in order from its start."""
 
     def __init__(self, job: CompactionJob, offset_map: OffsetMap, transactions: Transactions) -> None:
         self._map = offset_map

@@ -1,4 +1,4 @@
-"""What compaction knows about transactions: which batches were aborted, and which markers still mark something."""
+"""Facts about transactions for compaction: which batches were aborted and which markers still mark something."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class Transactions:
         self._seen_committed: set[int] = set()  # producers
 
     def note_data(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction and may go."""
+        """True if the batch belongs to an aborted transaction and may go."""
         if not header.is_transactional:
             return False
         transaction = self._aborted.find(header)
@@ -63,7 +63,7 @@ class Transactions:
         return True
 
     def note_marker(self, batch: memoryview, header: BatchHeader) -> tuple[bool, AbortedTransaction | None]:
-        """Whether no data is left before the marker; otherwise the aborted transaction that it ends."""
+        """True if no data is left before the marker; otherwise the aborted transaction that it ends."""
         if header.record_count == 0:
             return True, None
         control_type = decode_control_key(decode_batch(batch, header)[0].key)

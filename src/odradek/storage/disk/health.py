@@ -1,4 +1,4 @@
-"""Whether a log accepts records, and what the errors of its disk mean for it.
+"""Decides if a log accepts records, and what the errors of its disk mean for it.
 
 An error means one of three things, and where it happens decides which:
 

@@ -205,7 +205,7 @@ class LossyFiles(DiskFiles):
     sync_directory = sync_path
 
     def sync_descriptor(self, descriptor: int) -> None:
-        """Of a file or a directory."""
+        """Sync a file or a directory."""
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
             self.synced(status.st_ino)

@@ -77,7 +77,7 @@ class Room:
         self._distrusted_until = now + DISTRUST_SECONDS
 
     def probe_succeeded(self, now: float) -> None:
-        """What was seen before says nothing about the time from now on."""
+        """Forget what was seen before: it says nothing about the time from now on."""
         self._seen.clear()
         self.level = Level.LOW
         self._look_for_shortage(now)

@@ -20,7 +20,7 @@ class CannotOpen(OSError):
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call that opens something failed for lack of a descriptor or of memory."""
+    """True if a call that opens something failed for lack of a descriptor or of memory."""
     return error.errno in SHORTAGES
 
 
@@ -36,7 +36,7 @@ class Reserve:
         return len(self._held)
 
     def refill(self) -> None:
-        """As many as there are descriptors for."""
+        """Returns as many as there are descriptors for."""
         try:
             while len(self._held) < self._size:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

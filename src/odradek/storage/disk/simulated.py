@@ -55,7 +55,7 @@ class _Data:
         self.changes.clear()
 
     def fail(self) -> None:
-        """What was written is lost; where the file was cut is not."""
+        """Lose what was written; keep where the file was cut."""
         self.changes = [(position, data) for position, data in self.changes if data is None]
 
     @property

@@ -1,4 +1,4 @@
-"""What a log is made from when it is created or opened."""
+"""The parts that a log is made from when it is created or opened."""
 
 import random
 from typing import NamedTuple

@@ -31,7 +31,7 @@ class MarkerRun:
         self.stored: list[AppendResult] = []
 
     def fits_into(self, segment: Segment, end_offset: int, now_ms: int, segment_bytes: int) -> bool:
-        """Whether only the write itself can keep the run from going into this segment."""
+        """True if only the write itself can keep the run from going into this segment."""
         ends, size = self._ends, len(self._ends) * MARKER_BATCH_SIZE
         return (
             segment.first_timestamp >= 0

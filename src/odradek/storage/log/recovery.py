@@ -59,7 +59,7 @@ REWRITE_BYTES = 1 << 20
 
 
 class Opening(NamedTuple):
-    """What is known about a log before its directory is read.
+    """The facts about a log that are known before its directory is read.
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it lies in an
@@ -437,5 +437,5 @@ def _end_of(segment: Segment) -> int:
 
 
 def _is_torn(found: int, written: int) -> bool:
-    """Whether an offset lacks its first bytes, which read as zeros because they were never on disk."""
+    """True if an offset lacks its first bytes, which read as zeros because they were never on disk."""
     return found != written and any(found == written % 256**count for count in range(8))

@@ -1,4 +1,4 @@
-"""What opening the logs of a directory found and did, for one log line of the broker."""
+"""A report on opening the logs of a directory, for one log line of the broker."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from odradek.wording import count_of
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start did to the logs."""
+    """The changes that a start made to the logs."""
 
     was_clean: bool = False
     logs: int = 0

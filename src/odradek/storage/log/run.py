@@ -40,7 +40,7 @@ class Run:
         self.stored: list[AppendResult] = []
 
     def fits_into(self, segment: Segment, end_offset: int, now_ms: int, segment_bytes: int) -> bool:
-        """Whether only the write itself can keep the run from going into this segment. If the segment's age is not
+        """True if only the write itself can keep the run from going into this segment. If the segment's age is not
         known, a batch of the run might be too young to go in with the first."""
         if segment.first_timestamp < 0:
             return False

@@ -28,7 +28,7 @@ class SegmentScan:
         return header if header is not None and is_plausible(header) else None
 
     def is_intact(self, position: int, header: BatchHeader) -> bool:
-        """Whether the CRC of the batch here is right."""
+        """True if the CRC of the batch here is right."""
         return Batch(header, self._bytes(position, header.size)).has_valid_crc
 
     def find_intact(self, position: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Whether bytes are batches that continue a log: for a follower that checks a leader's response, and for recovery.
+"""Checks that bytes are batches that continue a log: for a follower that checks a leader's response, and for recovery.
 
 The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic are before
 it, so those are checked for sense: a batch may not begin below the end of the one before it, nor go back to
@@ -11,7 +11,7 @@ from odradek.records.walk import Batch, whole_batches
 
 
 def is_plausible(header: BatchHeader) -> bool:
-    """What the header of any batch says, whatever came before it."""
+    """True if this may be the header of a batch, whatever came before it."""
     return (
         header.base_offset >= 0
         and header.last_offset_delta >= 0

@@ -13,7 +13,7 @@ class Marker(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """What the marker of a transaction says, in WriteTxnMarkers and in the log."""
+    """The content of a transaction's marker, in WriteTxnMarkers and in the log."""
 
     producer_id: int
     producer_epoch: int

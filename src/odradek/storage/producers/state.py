@@ -1,4 +1,4 @@
-"""What a log remembers about its producers: to refuse gaps, to recognise retries, and to know open transactions.
+"""The memory of a log about its producers: to refuse gaps, to recognise retries, and to know open transactions.
 
 For each producer id: its epoch, its last five batches, and the first offset of its open transaction. A
 batch that repeats one of the five gets the offset at which it was first stored. A producer that is
@@ -62,7 +62,7 @@ class Producer:
         self.batches: list[ProducedBatch] = []
 
     def expects(self, header: BatchHeader) -> bool:
-        """Whether this batch follows the last one; a new epoch starts at 0."""
+        """True if this batch follows the last one; a new epoch starts at 0."""
         if header.producer_epoch != self.epoch:
             return header.base_sequence == 0 or self.epoch == NO_PRODUCER_EPOCH
         last = self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
@@ -159,7 +159,7 @@ class Producers:
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether it may append to its transaction without a verification."""
+        """True if it may append to its transaction without a verification."""
         producer = self.by_id.get(producer_id)
         return (
             producer is not None
@@ -181,7 +181,7 @@ class Producers:
         return known
 
     def is_known(self, verification: Verification) -> bool:
-        """Whether no marker has ended the transaction since, and no batch has begun it."""
+        """True if no marker has ended the transaction since, and no batch has begun it."""
         key = verification.producer_id, verification.producer_epoch
         return self.verifications.get(key) is verification
 
@@ -231,7 +231,7 @@ class Producers:
             )
 
     def is_repeated_marker(self, producer_id: int, producer_epoch: int, transaction_version: int) -> bool:
-        """Whether a marker with this epoch is in the log already. A marker that may be appended, or has to be refused
+        """True if a marker with this epoch is in the log already. A marker that may be appended, or has to be refused
         for another reason, is not; one that would end the next transaction is refused here.
 
         Before transaction.version 2 a marker has the epoch of the data before it and of the data after it, so nobody

@@ -100,7 +100,7 @@ class SegmentRow:
         self.durability.dirty[segment.log] = None
 
     def appended_all(self, batches: Iterable[tuple[memoryview, tuple[int, int, bool, int]]]) -> None:
-        """As `appended`, of many: each with its base offset, its last offset, and behind a flag its timestamp."""
+        """Like `appended`, for many: each with its base offset, its last offset, and behind a flag its timestamp."""
         segment, add_to_tail = self.active, self.tail.add
         for batch, (_, last_offset, _, max_timestamp) in batches:
             position = segment.size
@@ -206,7 +206,7 @@ class SegmentRow:
         return found[0] if found is not None else segment.size
 
     def _slot_of(self, offset: int) -> int:
-        """Of the segment with this offset, or the first one."""
+        """The position of the segment with this offset, or of the first one."""
         return max(bisect_right(self.segments, offset, key=by_base_offset) - 1, 0)
 
     def aborted_transactions(self, start: int, end: int, piece: Slice | None) -> list[AbortedTransaction]:

@@ -209,7 +209,7 @@ class Segment:
     def has_room(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, segment_bytes: int
     ) -> bool:
-        """Whether batches of this many bytes, with this last offset and this largest timestamp, still fit in here.
+        """True if batches of this many bytes, with this last offset and this largest timestamp, still fit in here.
         A segment that is not loaded does not know."""
         first = self.first_timestamp
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
@@ -229,7 +229,7 @@ class Segment:
         )
 
     def has_index_room(self, size: int) -> bool:
-        """Whether this many bytes of batches can be indexed before the indexes are full.
+        """True if this many bytes of batches can be indexed before the indexes are full.
 
         A batch has at most one entry, however small the interval is."""
         entries = size // max(self.index_interval_bytes, HEADER_SIZE) + 2
@@ -272,7 +272,7 @@ class Segment:
     def _damaged_at(
         self, position: int, offset: int | None, last: tuple[int, int | None, BatchHeader] | None, reason: str
     ) -> DamagedSegment:
-        """What follows the last batch is none. But maybe that batch is the damaged one: its length is wrong, and so is
+        """After the last batch comes none. But maybe that batch is the damaged one: its length is wrong, and so is
         its CRC, or its offset is too high, and there is a gap before it."""
         if last is not None:
             at, before, header = last

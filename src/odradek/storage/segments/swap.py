@@ -31,7 +31,7 @@ LOG_FILE = re.compile(
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file in a log's directory is, or was, part of the log."""
+    """True if a file in a log's directory is, or was, part of the log."""
     return LOG_FILE.fullmatch(name) is not None
 
 
