@@ -47,7 +47,7 @@ def test_what_cannot_be_meant_is_bad_usage(
     odradek("topic", "create", topic)
     result = odradek(*(one.format(topic=topic) for one in arguments), stdin=stdin)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert "Error: " in result.stderr
+    assert "error: " in result.stderr
 
 
 def test_a_json_line_with_numbers_out_of_range_is_named(odradek: Odradek, topic: str) -> None:

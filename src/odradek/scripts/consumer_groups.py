@@ -4,7 +4,7 @@ import csv
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from odradek.admin.offsets import (
 from odradek.admin.places import Place
 from odradek.errors import ErrorCode
 from odradek.scripts.options import Exit, Flag, Given, Parser
-from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, cluster_of, print_line, said, warn
+from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, print_line, run_action, said, warn
 
 MISSING = "-"
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
@@ -75,18 +75,18 @@ PARSER = Parser(
 def main(arguments: Sequence[str]) -> int:
     given = PARSER.parse(arguments)
     check(given)
-    actions: dict[str, Callable[[Access, Given], None]] = {
+    actions = {
         "list": show_list,
         "describe": describe,
         "delete": delete,
         "reset-offsets": reset,
         "delete-offsets": delete_some,
     }
-    action = next(action for name, action in actions.items() if given.has(name))
-    try:
-        action(cluster_of(given), given)
-    except AdminError as error:
-        print_error(f"Executing consumer group command failed due to {said(error)}")  # and exit 0, as Kafka's
+    failure = run_action(actions, given)
+    if failure is not None:
+        print_error(
+            f"Executing consumer group command failed due to {said(failure)}"
+        )  # and exit 0, as Kafka's
     return 0
 
 

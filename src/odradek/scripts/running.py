@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from odradek.admin.access import Access, read_settings
@@ -22,6 +22,7 @@ SCRIPTS = (
     "storage",
     "dump-log",
 )
+Action = Callable[[Access, Given], None]
 FAILED = 1
 INTERRUPTED = 130
 BOOTSTRAP = Flag("bootstrap-server", "REQUIRED: The Kafka server to connect to.", "server to connect to")
@@ -61,6 +62,16 @@ def cluster_of(
     file = given.text(config)
     settings = read_settings(Path(file)) if file else {}
     return Access(given.text(bootstrap) or "", settings, client_id="odradek-scripts", warn=warn)
+
+
+def run_action(actions: Mapping[str, Action], given: Given) -> AdminError | None:
+    """Run the action that the options name. Returns its failure, which each script words in its own way."""
+    action = next(action for name, action in actions.items() if given.has(name))
+    try:
+        action(cluster_of(given), given)
+    except AdminError as error:
+        return error
+    return None
 
 
 def warn(text: str) -> None:

@@ -21,7 +21,7 @@ from odradek.admin.topics import (
 from odradek.errors import ErrorCode
 from odradek.model import id_from_text, id_to_text
 from odradek.scripts.options import Flag, Given, Parser
-from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, cluster_of, print_line, said
+from odradek.scripts.running import BOOTSTRAP, COMMAND_CONFIG, FAILED, print_line, run_action, said
 from odradek.wording import joined
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -71,12 +71,10 @@ def main(arguments: Sequence[str]) -> int:
         "alter": alter,
         "delete": delete,
     }
-    action = next(action for name, action in actions.items() if given.has(name))
-    try:
-        action(cluster_of(given), given)
-    except AdminError as error:
-        print_line(f"Error while executing topic command : {said(error)}")
-        return 1
+    failure = run_action(actions, given)
+    if failure is not None:
+        print_line(f"Error while executing topic command : {said(failure)}")
+        return FAILED
     return 0
 
 
