@@ -114,7 +114,7 @@ def grid(count: int, row_height: float, across: int = 3) -> tuple[Picture, list[
         down,
         across,
         figsize=(4.4 * across, row_height * down + 0.5),
-        layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)),
+        layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.96)),
         squeeze=False,
     )
     flat = list(axes.flat)

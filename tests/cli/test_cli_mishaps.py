@@ -47,7 +47,17 @@ def test_what_cannot_be_meant_is_bad_usage(
     odradek("topic", "create", topic)
     result = odradek(*(one.format(topic=topic) for one in arguments), stdin=stdin)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert "Error: " in result.stderr
+    assert "error: " in result.stderr
+
+
+def test_a_compacted_topic_asks_for_keys(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--config", "cleanup.policy=compact")
+    result = odradek("produce", topic, "-q", stdin="a\n")
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"error: {topic}: the broker refused a message; a compacted topic takes only messages with a key "
+        f"(see 'odradek topic describe {topic}')\n",
+    )
 
 
 def test_a_json_line_with_numbers_out_of_range_is_named(odradek: Odradek, topic: str) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from odradek.cli.main import main as odradek
 from odradek.cli.up import load_config, main, parse_arguments
 from tests.support import odradek_command, run_command, running_broker
 
@@ -223,7 +224,56 @@ def test_a_listener_that_nobody_could_log_in_to_is_refused(tmp_path: Path) -> No
 def test_bad_usage(arguments: tuple[str, ...]) -> None:
     result = run_command("up", *arguments)
     assert result.returncode == 2
-    assert result.stderr.startswith("usage: odradek up ")
+    assert result.stderr.startswith(
+        "Usage: odradek up [OPTIONS]\nTry 'odradek up --help' for help.\n\nerror: "
+    )
+
+
+COMMANDS = [
+    ("up",),
+    ("broker",),
+    ("format",),
+    ("random-uuid",),
+    ("topic", "list"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_all_commands_have_one_style_of_errors(
+    command: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = " ".join(("odradek", *command))
+    try:
+        status = odradek([*command, "--nope"])
+    except SystemExit as exit_:
+        status = int(exit_.code or 0)
+    usage, hint, _, error = capfd.readouterr().err.splitlines()
+    assert (status, usage, hint) == (2, f"Usage: {path} [OPTIONS]", f"Try '{path} --help' for help.")
+    assert error.startswith("error: No such option '--nope'.")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_all_commands_have_one_style_of_help(
+    command: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        odradek([*command, "--help"])
+    text = capfd.readouterr().out
+    assert text.startswith(f"Usage: {' '.join(('odradek', *command))} [OPTIONS]\n\n  ")
+    options = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    assert "Show this message and exit." in options.splitlines()[-1]
+    assert all(end in ".])" for end in sentence_ends(options)), options
+
+
+def sentence_ends(options: str) -> list[str]:
+    """The last character of the description of each option."""
+    return [one.rstrip()[-1] for one in re.split(r"\n(?=  -)", options)]
+
+
+def test_options_that_exclude_each_other(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        odradek(["up", "--brokers", "3", "--join", "localhost:9092"])
+    assert capfd.readouterr().err.endswith("\n\nerror: --join: not allowed with --brokers\n")
 
 
 @pytest.mark.parametrize("command", ["up", "broker"])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.up import BAD_USAGE, FAILED, parse_arguments
+from odradek.cli.command_parser import BAD_USAGE
+from odradek.cli.up import FAILED, parse_arguments
 from odradek.cli.up import main as up
 from odradek.cli.up_claim import free_id
 from odradek.cli.up_cluster import BadUsage, Cluster, describe

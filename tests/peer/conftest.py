@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.peer.big_clients import compile_programs
 from tests.selection import mark_peer
 from tests.support import RunningBroker, running_broker
 from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars
@@ -21,6 +22,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def jars() -> Path:
     try:
         return fetch_jars()
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def java_classes(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs and connectors of tests/peer/java, compiled."""
+    try:
+        return compile_programs(tmp_path_factory.mktemp("java"))
     except PeerUnavailable as reason:
         pytest.skip(str(reason))
 

@@ -23,8 +23,8 @@ from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-ANSWER_TIMEOUT_S = 20
-SETTLE_TIMEOUT_S = 20
+ANSWER_TIMEOUT_S = 60  # of anything that should happen; far more than it takes, also on a busy machine
+SETTLE_TIMEOUT_S = 120
 SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
 

@@ -156,6 +156,14 @@ def standing_still(both: Both, sides: list[Cluster]) -> Iterator[None]:
             os.kill(victim, signal.SIGCONT)
 
 
+def await_begun(side: Cluster, *names: str) -> None:
+    """Node 1 may hear of it after the controller has answered."""
+    side.until(
+        describe_request(*names),
+        lambda answer: all(VICTIM in topic.partitions[0].replica_nodes for topic in answer.topics),
+    )
+
+
 def await_cancelled(side: Cluster, name: str) -> None:
     """Node 1 may hear of it after the controller has answered."""
     side.until(
@@ -176,6 +184,7 @@ def test_a_move_that_takes_its_time_is_listed_replaced_and_cancelled_alike(both:
         await_isr(side, "w-probe", [{1}])  # it was noticed
         for name in topics:
             move(side, name, [VICTIM, 1], "begun", 1)
+        await_begun(side, *topics)
         ongoing(side, "all")
         ongoing(side, "one of them", [listing.ListPartitionReassignmentsTopics("w-cancel", [0, 1])])
         describe(side, *topics, label="on their way")

@@ -18,8 +18,10 @@ import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from types import TracebackType
+from zlib import crc32
 
 KAFKA_VERSION = "4.3.1"
+POM = Path(__file__).with_name("pom.xml")  # which jars
 FETCH_TIMEOUT_S = 600
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
@@ -52,8 +54,9 @@ class PeerUnavailable(Exception):
 
 
 def cache_dir() -> Path:
+    """Where the jars are kept; another list of them gets another directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "odradek" / f"kafka-{KAFKA_VERSION}"
+    return Path(base) / "odradek" / f"kafka-{KAFKA_VERSION}-{crc32(POM.read_bytes()):08x}"
 
 
 def fetch_jars() -> Path:
@@ -77,7 +80,7 @@ def _copy_jars(target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")
-    command = [maven, "-B", "-q", "-f", str(Path(__file__).with_name("pom.xml"))]
+    command = [maven, "-B", "-q", "-f", str(POM)]
     command += [
         "dependency:copy-dependencies",
         f"-DoutputDirectory={target}",

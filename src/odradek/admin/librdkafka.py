@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Errors by librdkafka's names of their codes.
 UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
 NEXT_STEPS = {
+    "INVALID_RECORD": "the broker refused a message; a compacted topic takes only messages with a key "
+    "(see 'odradek topic describe{subject}')",
     "UNKNOWN_TOPIC_OR_PART": "no such topic (see 'odradek topic list')",
     "_UNKNOWN_TOPIC": "no such topic (see 'odradek topic list')",
     "_UNKNOWN_PARTITION": "no such partition (see 'odradek topic describe{subject}')",

@@ -8,21 +8,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from odradek import __version__
 from odradek.admin.failures import AdminError
 from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
-from odradek.cli.completion import complete_settings
-from odradek.cli.framework import Abort, ClickException, Context, Exit, Group, SummarizedCommand
-from odradek.cli.logs import FORMATS, LEVELS
+from odradek.cli.broker_commands import SUMMARIES, BrokerCommand
+from odradek.cli.framework import Abort, ClickException, Context, Group, message_of
 from odradek.cli.output import discard_output, note, output_told, print_line
-
-if TYPE_CHECKING:
-    import argparse
 
 FAILED = 1
 INTERRUPTED = 130
@@ -33,12 +27,6 @@ EPILOG = (
     "All commands except 'up', 'broker', 'format', 'random-uuid' and 'certificates' work with any Kafka cluster: name "
     "it with -b, before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or with a profile."
 )
-BROKER_COMMANDS = {
-    "up": "Run a broker on this machine, until Ctrl-C.",
-    "broker": "Run a broker as a service, from a settings file.",
-    "format": "Format the data directory of a node, before its first start.",
-    "random-uuid": "Print a new id, for a cluster or a directory.",
-}
 # Command and module; a module has an `app` with commands in it, or one function named as the command.
 MODULES = {
     "topic": "topic",
@@ -74,8 +62,8 @@ def build_app(commands: Sequence[str]) -> click.Group:
     app = Group(HELP, name="odradek", epilog=EPILOG)
     app.options(options)
     app.click_group.params.append(_version_option())
-    for name, text in BROKER_COMMANDS.items():
-        app.add(_BrokerCommand(name, help=text, add_help_option=False), name)
+    for name in SUMMARIES:
+        app.add(BrokerCommand(name), name)
     for name in MODULES.keys() - set(commands):
         app.add(click.Command(name), name)  # in its place: nobody asks more of it than its name
     for name in commands:
@@ -101,65 +89,6 @@ def _version_option() -> click.Option:
         callback=show,
         help="Print the version.",
     )
-
-
-class _BrokerCommand(SummarizedCommand):
-    """For the list of commands, for completion, and for options written before the command: `main` handles it earlier,
-    and is called again here. It reads its arguments itself."""
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:
-            self.params = _options_of(self.name or "")
-            return super().parse_args(ctx, args)
-        ctx.args = list(args)
-        return []
-
-    def invoke(self, ctx: Context) -> None:
-        from odradek.cli.main import main as turn_off
-
-        raise Exit(turn_off([self.name or "", *ctx.args]))
-
-
-def _options_of(command: str) -> list[click.Parameter]:
-    """For completion: what the parser of the command itself knows."""
-    if command == "random-uuid":
-        return []
-    if command == "format":
-        from odradek.cli.format import argument_parser as format_parser
-
-        parser = format_parser()
-    else:
-        from odradek.cli.up import argument_parser
-
-        parser = argument_parser(command)
-    return [
-        _option(one)
-        for one in parser._actions
-        if one.help not in ("==SUPPRESS==", None) and one.dest != "help"
-    ]
-
-
-def _option(action: "argparse.Action") -> click.Option:
-    names = list(action.option_strings)
-    if action.nargs == 0:
-        return click.Option(names, is_flag=True, help=action.help)
-    choices: dict[str, Sequence[str]] = {"--log-level": LEVELS, "--log-format": FORMATS}
-    kinds: dict[object, click.Path] = {
-        "DIR": click.Path(file_okay=False),
-        "FILE": click.Path(dir_okay=False),
-    }
-    longest = max(names, key=len)
-    kind = click.Choice(choices[longest]) if longest in choices else kinds.get(action.metavar)
-    complete = _complete_setting if longest == "--set" else None
-    is_repeatable = isinstance(action.default, list)
-    return click.Option(names, type=kind, multiple=is_repeatable, help=action.help, shell_complete=complete)
-
-
-def _complete_setting(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [
-        CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
-        for one in complete_settings(context, incomplete)
-    ]
 
 
 def needed_commands(arguments: Sequence[str]) -> Sequence[str]:
@@ -214,7 +143,7 @@ def _run(arguments: Sequence[str]) -> int:
         )
         return status if isinstance(status, int) else 0
     except ClickException as error:
-        error.show()
+        note(message_of(error))
         return error.exit_code
     except Abort as abort:
         is_interrupt = isinstance(abort.__context__, KeyboardInterrupt)

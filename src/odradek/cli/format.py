@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli.up import BAD_USAGE, FAILED, fail, load_config, setting, words_of
+from odradek.cli.command_parser import BAD_USAGE, CommandParser
+from odradek.cli.up import FAILED, fail, load_config, setting, words_of
 
 if TYPE_CHECKING:
     from odradek.metadata.node_format import Outcome
@@ -26,12 +27,14 @@ this once, before the node's first start. A node that is the only controller doe
 EPILOG = """\
 A cluster of three controllers, each formatted on its own machine with the same id and the same list:
 
-  odradek random-uuid                                         one for the cluster, one for each controller
+\b
+  odradek random-uuid        (once for the cluster, once for each controller)
   odradek format -c server.properties -t CLUSTER-ID \\
       -I 1@c1:9093:DIRECTORY-ID,2@c2:9093:DIRECTORY-ID,3@c3:9093:DIRECTORY-ID
 
 A broker, or a controller that will become a voter later:
 
+\b
   odradek format -c server.properties -t CLUSTER-ID -N
 
 docs/CLUSTER.md walks through it.
@@ -67,16 +70,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def print_random_uuid(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        "odradek random-uuid",
-        description="Print a new id, for a cluster or for the directory of a controller (see 'odradek format').",
-    )
-    parser.parse_args(arguments)
+    uuid_parser().parse_args(arguments)
     from odradek.metadata.properties import random_id
     from odradek.model import id_to_text
 
     print(id_to_text(random_id(random.SystemRandom())))
     return 0
+
+
+def uuid_parser() -> argparse.ArgumentParser:
+    description = "Print a new id, for a cluster or for the directory of a controller (see 'odradek format')."
+    return CommandParser("random-uuid", description)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -86,25 +90,19 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "odradek format",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = CommandParser("format", DESCRIPTION, EPILOG)
     parser.add_argument(
         *("-c", "--config"),
         type=Path,
         metavar="FILE",
         required=True,
-        help="the node's settings, as .properties or .toml",
+        help="The node's settings, as .properties or .toml.",
     )
     parser.add_argument(
         "-t",
         "--cluster-id",
         metavar="ID",
-        help="id of the cluster; if not given, a new one is generated and printed",
+        help="Id of the cluster; if not given, a new one is generated and printed.",
     )
     add_voter_options(parser)
     parser.add_argument(
@@ -112,27 +110,27 @@ def argument_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SCRAM",
-        help="a user of the new cluster, as 'SCRAM-SHA-512=[name=NAME,password-file=FILE]'; without a password, it is "
-        "asked for. The same on each of the first controllers",
+        help="A user of the new cluster, as 'SCRAM-SHA-512=[name=NAME,password-file=FILE]'; without a password, it is "
+        "asked for. The same on each of the first controllers.",
     )
     parser.add_argument(
         *("-g", "--ignore-formatted"),
         action="store_true",
-        help="succeed if the directory is already formatted for this node and cluster",
+        help="Succeed if the directory is already formatted for this node and cluster.",
     )
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="instead of the file's log.dirs")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="Instead of the file's log.dirs.")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         type=setting,
         metavar="KEY=VALUE",
-        help="one setting; repeatable",
+        help="One setting; repeatable.",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON line: data_dir, cluster_id, node_id, directory_id, voters, formatted",
+        help="Print one JSON line: data_dir, cluster_id, node_id, directory_id, voters, formatted.",
     )
     return parser
 
@@ -143,18 +141,18 @@ def add_voter_options(parser: argparse.ArgumentParser) -> None:
         "-s",
         "--standalone",
         action="store_true",
-        help="this node is the only voter; others may be added later",
+        help="This node is the only voter; others may be added later.",
     )
     first.add_argument(
         *("-I", "--initial-controllers"),
         metavar="LIST",
-        help="the first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same list on each. This node gets the "
-        "directory id of its entry",
+        help="The first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same list on each. This node gets the "
+        "directory id of its entry.",
     )
     first.add_argument(
         *("-N", "--no-initial-controllers"),
         action="store_true",
-        help="this node joins a cluster that already has voters",
+        help="This node joins a cluster that already has voters.",
     )
 
 
@@ -199,3 +197,4 @@ def tell(outcome: "Outcome", as_json: bool) -> None:
 
 
 COMMANDS = {"format": main, "random-uuid": print_random_uuid}
+PARSERS = {"format": argument_parser, "random-uuid": uuid_parser}

@@ -39,9 +39,10 @@ __all__ = [
     "Option",
     "SummarizedCommand",
     "confirm",
+    "message_of",
 ]
 
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 WHOLE_SENTENCE = 1000  # characters
 
@@ -163,6 +164,16 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
         callback=callback,
         context_settings=CONTEXT_SETTINGS,
     )
+
+
+def message_of(error: ClickException) -> str:
+    """What is wrong, after the usage of the command if it is about that."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = f"error: {error.format_message()}"
+    if context is None:
+        return message
+    hint = f"Try '{context.command_path} --help' for help."
+    return f"{context.get_usage()}\n{hint}\n\n{message}"
 
 
 @dataclass(frozen=True)

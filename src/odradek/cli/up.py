@@ -16,11 +16,11 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek import __version__
+from odradek.cli.command_parser import BAD_USAGE, CommandParser
 from odradek.cli.logs import (
     FORMAT_VARIABLE,
     LEVEL_VARIABLE,
@@ -41,7 +41,6 @@ DEFAULT_PORT = 9092
 MOST_BROKERS = 9  # on one machine: it is for trying things out
 IMPORT_GARBAGE_THRESHOLD = 20_000  # objects; imports leave much behind, and nearly all of it stays
 FAILED = 1
-BAD_USAGE = 2
 NOT_SETTINGS = {  # other ODRADEK_ variables name settings
     "ODRADEK_CLASS_ARCHIVE",
     "ODRADEK_DATA_DIR",
@@ -216,29 +215,22 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
 
 
 def argument_parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        f"odradek {command}",
-        description=DESCRIPTIONS[command],
-        epilog=EPILOG,
-        # Each option makes one. Without a width, each would ask how wide the terminal is.
-        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=80),
-        allow_abbrev=False,
-    )
+    parser = CommandParser(command, DESCRIPTIONS[command], EPILOG)
     parser.add_argument(
         "--port",
         type=port_number,
         metavar="N",
-        help="port on localhost (default 9092; 0: the system chooses)",
+        help="Port on localhost (default: 9092; 0: the system chooses).",
     )
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where to keep topics (default ~/.local/share/odradek)"
+        "--data-dir", type=Path, metavar="DIR", help="Where to keep topics (default: ~/.local/share/odradek)."
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         required=command == "broker",
-        help="settings, as .properties or .toml",
+        help="Settings, as .properties or .toml.",
     )
     parser.add_argument(
         "--set",
@@ -246,7 +238,7 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
         default=[],
         type=setting,
         metavar="KEY=VALUE",
-        help="one setting; repeatable",
+        help="One setting; repeatable.",
     )
     add_output_options(parser)
     if command == "up":
@@ -256,23 +248,22 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
             type=broker_count,
             default=1,
             metavar="N",
-            help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
+            help="Run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N.",
         )
         size.add_argument(
             "--join",
             metavar="HOST:PORT",
-            help="join the cluster that this broker belongs to, with the data in --data-dir; then "
-            "'odradek cluster grow' spreads the cluster's partitions over its nodes",
+            help="Join the cluster that this broker belongs to, with the data in --data-dir; then "
+            "'odradek cluster grow' spreads the cluster's partitions over its nodes.",
         )
         parser.add_argument(
             "--secure",
             action="store_true",
             help="TLS, passwords (SCRAM), a user 'admin', and a settings file for clients; the data is that of a new "
-            "cluster, in DIR/1 to DIR/N",
+            "cluster, in DIR/1 to DIR/N.",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # for --help the terminal's width counts
     return parser
 
 
@@ -282,17 +273,17 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[LOGGER=]LEVEL",
-        help=f"{', '.join(LEVELS)} (default info), or of one logger: LOGGER=LEVEL; repeatable",
+        help=f"What to log: {', '.join(LEVELS)} (default: info); LOGGER=LEVEL: of one logger; repeatable.",
     )
     parser.add_argument(
         "--log-format",
         metavar="FORMAT",
-        help="text (default), or json: one object per line",
+        help="How to log: text (the default), or json, one object per line.",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="announce in one JSON line: bootstrap, data_dir, pid (--brokers: data_dirs, pids)",
+        help="Announce in one JSON line: bootstrap, data_dir, pid (--brokers: data_dirs, pids).",
     )
 
 

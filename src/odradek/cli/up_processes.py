@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
+from odradek.cli.command_parser import BAD_USAGE
 from odradek.cli.up import (
-    BAD_USAGE,
     DEFAULT_PORT,
     FAILED,
     GREETING,
