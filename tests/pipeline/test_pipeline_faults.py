@@ -47,9 +47,7 @@ partitions = 1
 """)
     lab.run_well(spark, pipeline)
     good = {number: number * 2 for number in range(40) if number != 13}
-    found = Counter(row["id"] for row in lab.values(target))
-    assert set(found) == set(good)
-    assert max(found.values()) <= 2, "the failed batch may have written some rows; no retry after it does"
+    assert Counter(row["id"] for row in lab.values(target)) == Counter(good.keys()), "each once"
     assert {row.id: row.twice for row in spark.read.parquet(str(lab.directory / "files")).collect()} == good
     letters = lab.letters(dead)
     assert [json.loads(letter["raw"])["id"] for letter in letters] == [13, 13]
