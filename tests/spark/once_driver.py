@@ -4,7 +4,7 @@
 
 The plan is not deterministic, and has a Python function in it. The steps are those of the product's own writer; around
 each stands one that carries out what was ordered: "die" (with the JVM), "stop" (both, with SIGSTOP, until the test lets
-them go on), "lose an executor", or "ask" (say so, and go on once the test has answered).
+them go on), "lose an executor" or "lose all executors", or "ask" (say so, and go on once the test has answered).
 """
 
 import json
@@ -54,10 +54,22 @@ def stop(jvm: int) -> None:
 
 
 def lose_an_executor(jvm: int) -> None:
-    """Of those that the driver has started, the one with the lowest id of a process."""
-    lost = min(child for child in children_of(jvm) if EXECUTOR in Path(f"/proc/{child}/cmdline").read_bytes())
-    os.kill(lost, signal.SIGKILL)
-    print("lost an executor", flush=True)
+    lose(executors_of(jvm)[:1])
+
+
+def lose_all_executors(jvm: int) -> None:
+    lose(executors_of(jvm))
+
+
+def lose(executors: list[int]) -> None:
+    for executor in executors:
+        os.kill(executor, signal.SIGKILL)
+    print(f"lost {len(executors)}", flush=True)
+
+
+def executors_of(jvm: int) -> list[int]:
+    """Those that a driver with the master local-cluster[…] has started."""
+    return [child for child in children_of(jvm) if EXECUTOR in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def children_of(process: int) -> list[int]:
@@ -71,7 +83,13 @@ def ask(_: int) -> None:
 
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
-ACTIONS = {"die": die, "stop": stop, "lose an executor": lose_an_executor, "ask": ask}
+ACTIONS = {
+    "die": die,
+    "stop": stop,
+    "lose an executor": lose_an_executor,
+    "lose all executors": lose_all_executors,
+    "ask": ask,
+}
 plan = Plan()
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -57,31 +58,43 @@ class Program(OnceRun):
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
     def rest(self) -> str:
         output, _ = self.process.communicate("\n", timeout=WAIT_S)
         return output
 
 
-@pytest.mark.parametrize("moment", ["after read the ledger", "first produce", "before record"])
-def test_an_executor_dies(java, broker, names, small, tmp_path, moment):
-    """With rows that it has computed and the driver has yet to fetch, or has just sent. They are computed again, with
-    other random numbers; what was sent before is aborted."""
+@pytest.mark.parametrize(
+    ("moment", "action", "lost"),
+    [
+        ("after read the ledger", "lose all executors", 2),
+        ("first produce", "lose all executors", 2),
+        ("first produce", "lose an executor", 1),
+        ("before record", "lose an executor", 1),
+    ],
+)
+def test_executors_die(java, broker, names, small, tmp_path, moment, action, lost):
+    """With rows that they have computed and the driver has yet to fetch, or has just sent. These are computed again,
+    with other random numbers; what was sent before is aborted."""
     settings = small | {
         "spark.master": "local-cluster[2,1,512]",
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "4",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     }
-    order = order_of(broker, *names, tmp_path / "checkpoint", moment=moment, action="lose an executor") | {
-        "rows stay in executors": True
-    }
+    order = order_of(broker, *names, tmp_path / "checkpoint", moment=moment, action=action)
     run = Program(tmp_path / "run", settings)
     try:
-        run.begin(order)
-        assert run.line() == "lost an executor"
+        run.begin(order | {"rows stay in executors": True})
+        assert run.line() == f"lost {lost}"
         assert "finished" in run.rest()
     finally:
         run.end()
     assert origins(broker, names[1]) == every_origin(ROWS)
+    if action == "lose all executors":
+        assert "Spark lost rows that were computed, and computed them again" in run.log()
 
 
 @pytest.mark.parametrize(
