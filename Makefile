@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
+SPARK_CLASSES := $(VENV)/.spark-classes
 NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
@@ -30,10 +30,9 @@ $(SPARK_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark-connect]'
 	touch $@
 
-# An archive of Spark's classes, with which a JVM starts in half the time. Tests run without it, too: -Xshare:auto.
+# Options for Java: an archive of Spark's classes, with which it starts in half the time. Tests run without it, too.
 $(SPARK_CLASSES): $(SPARK_INSTALLED) | java
-	@SPARK_SUBMIT_OPTS=-XX:ArchiveClassesAtExit=$(CURDIR)/$@ $(BIN)/python tools/spark_classes.py >/dev/null 2>&1 \
-	|| echo "$@: not written; Spark's tests take longer"
+	@$(BIN)/python tools/spark_classes.py >$@ 2>/dev/null || echo "No archive of Spark's classes: its tests take longer"
 
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
@@ -49,7 +48,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 SPREAD_SPARK := -n 2 --dist loadfile
 TEST_NEEDS := $(SPARK_CLASSES) $(BENCH_INSTALLED) test-clients bench-packages
 
-test test-all test-spark: export SPARK_SUBMIT_OPTS := -Xshare:auto -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off
+test test-all test-spark: export SPARK_SUBMIT_OPTS = $(shell cat $(SPARK_CLASSES) 2>/dev/null)
 
 test: $(TEST_NEEDS) ## Run the tests (some of them: make test ARGS='tests/cli -k topic'); docs/CONTRIBUTING.md says which
 	$(PYTEST) $(SPREAD) -m 'not peer and not spark and not long and (not planted or due)' $(ARGS)

@@ -11,6 +11,7 @@ import os
 import resource
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from odradek.testing.port import KeptPort
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 60
+TURNED_AWAY_WITHIN_S = 120
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -122,6 +124,14 @@ def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: st
             yield broker
         finally:
             broker.kill()
+
+
+def turn_away(broker: RunningBroker, times: int) -> None:
+    """In the place of a broker that is down: close connections as they come, until so many have been tried."""
+    with socket.create_server(("127.0.0.1", int(broker.bootstrap.rpartition(":")[2]))) as server:
+        server.settimeout(TURNED_AWAY_WITHIN_S)
+        for _ in range(times):
+            server.accept()[0].close()
 
 
 @contextmanager

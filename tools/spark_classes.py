@@ -1,17 +1,31 @@
-"""Start Spark and use what most programs use, so that the JVM can write an archive of the classes that it has loaded.
+"""Print options with which Java starts Spark in half the time: an archive of its classes, as pipelines have one.
 
-A JVM that is started with the archive, as by `make test`, loads Spark in half the time:
+    SPARK_SUBMIT_OPTS="$(python tools/spark_classes.py)" python my_program.py
 
-    SPARK_SUBMIT_OPTS=-XX:ArchiveClassesAtExit=spark.jsa python tools/spark_classes.py
-    SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile=spark.jsa python my_program.py
+If there is no archive of programs like the tests yet, Spark is started here, and uses what most programs use, so that
+Java can store one (`odradek.spark.class_archive` says where).
 """
 
+import os
 import tempfile
 
 from pyspark.sql import SparkSession
 
+from odradek.spark.class_archive import java_options
+
+KIND = "tests"
+
 
 def main() -> None:
+    options = java_options(KIND, stores=True)
+    if "ArchiveClassesAtExit" in options:
+        store(options)
+        options = java_options(KIND, stores=False)
+    print(options)
+
+
+def store(options: str) -> None:
+    os.environ["SPARK_SUBMIT_OPTS"] = options
     settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     spark.range(3).selectExpr("id", "to_json(struct(id)) AS value").groupBy("value").count().collect()
@@ -24,6 +38,7 @@ def main() -> None:
     spark.stop()
     jvm.stdin.close()  # the JVM ends, and writes the archive
     jvm.wait(300)
+    del os.environ["SPARK_SUBMIT_OPTS"]
 
 
 if __name__ == "__main__":

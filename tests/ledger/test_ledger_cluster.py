@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from odradek.client.cluster import Cluster as Client
 from odradek.client.settings import ClientSettings, ProduceSettings
 from odradek.ledger import protocol as steps
 from odradek.ledger.protocol import Adoption, Order
-from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
+from odradek.ledger.topic import NAME, TRANSACTIONAL_ID, Ledger
 from odradek.ledger.writer import CARRIED_OUT, Writer
 from odradek.testing import Cluster, Node, cluster
 from tests.ledger import program
@@ -19,8 +20,8 @@ SINK = "survivor"
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with cluster(3) as three:
-        three.create_topic(program.TOPIC, partitions=2)
+    with cluster(3, default_replication_factor=1) as three:
+        three.create_topic(program.TOPIC, partitions=2, replicas=[[1, 2, 3], [2, 3, 1]])
         yield three
 
 
@@ -42,6 +43,14 @@ def leader_of_rows(three: Cluster) -> Node:
 def leader_of_the_ledger(three: Cluster) -> Node:
     partition = Ledger(client_of(three)).partition_of(SINK)
     return three.leader(partition.topic, partition.partition)
+
+
+def test_the_ledger_has_three_replicas_whatever_other_topics_have(three):
+    Ledger(client_of(three)).ensure()
+    (ledger,) = (
+        AdminClient({"bootstrap.servers": three.bootstrap}).list_topics(NAME, timeout=30).topics.values()
+    )
+    assert {len(one.replicas) for one in ledger.partitions.values()} == {3}
 
 
 def test_a_broker_is_killed_before_each_step(three, monkeypatch):

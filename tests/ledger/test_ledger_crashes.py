@@ -340,6 +340,27 @@ def test_rows_that_changed_while_they_were_sent_are_sent_again_as_a_whole():
     check_exactly_once(simulated, 1)
 
 
+class SlowRows(BrokenRows):
+    """Computing them, also a second time, takes longer than a transaction may."""
+
+    def __init__(self, simulated, *rest) -> None:
+        super().__init__(*rest)
+        self.simulated, self.looks = simulated, 0
+
+    def ready(self) -> None:
+        self.looks += 1
+        assert all(log.open == {} for _, logs in self.simulated.topics.values() for log in logs)
+        self.simulated.pass_time(1000)
+
+
+def test_readers_wait_only_while_rows_are_sent_not_while_they_are_computed():
+    simulated = new_cluster()
+    rows = SlowRows(simulated, 0, RowsChanged("a block was lost"), 1)
+    assert writer_on(simulated).write(order_of(0), rows, lambda _: None).is_new
+    assert rows.looks == 2
+    check_exactly_once(simulated, 1)
+
+
 def test_rows_that_cannot_be_read_leave_nothing_open():
     simulated = new_cluster()
     rows = BrokenRows(0, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large"), 99)

@@ -23,7 +23,7 @@ STAND_ALONE = {
     "test_pipeline_shape.py",
 }
 LONG = {
-    "test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight",  # beside runs whose JVM dies, in one process
+    "test_kill_9_loses_nothing_and_repeats_only_rows_of_a_database",  # beside runs whose JVM dies, in one process
 }
 
 

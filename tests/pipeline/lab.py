@@ -126,6 +126,11 @@ class Lab:
         return run
 
 
+def at_least_once(file: str) -> str:
+    """The same pipeline without transactions; each topic of its sinks has one partition."""
+    return file.replace("partitions = 1", 'partitions = 1\ndelivery = "at_least_once"')
+
+
 def wait_until(condition: Callable[[], Any], problem: Callable[[], str], wait_s: float = WAIT_S) -> Any:
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:

@@ -125,6 +125,42 @@ def test_a_file_with_everything(write):
     assert pipeline.dead_letters is not None and pipeline.dead_letters.limit == 0.1
 
 
+DELIVERIES = """
+[sources.orders]
+topic = "orders"
+format = "text"
+[sinks.a]
+from = "orders"
+topic = "a"
+{a}
+[sinks.b]
+from = "orders"
+topic = "b"
+{b}
+[dead_letters]
+topic = "dead"
+{dead}
+"""
+DECLINED, WANTED = 'delivery = "at_least_once"', 'delivery = "exactly_once"'
+
+
+@pytest.mark.parametrize(
+    ("said", "exactly_once"),
+    [
+        (("", "", ""), (True, True, True)),
+        ((DECLINED, "", ""), (False, True, True)),
+        ((DECLINED, DECLINED, ""), (False, False, False)),
+        ((DECLINED, DECLINED, WANTED), (False, False, True)),
+        (("", "", DECLINED), (True, True, False)),
+    ],
+)
+def test_topics_are_written_exactly_once_unless_they_decline_it(write, said, exactly_once):
+    """Dead letters follow the sinks, where they say nothing."""
+    pipeline = load(write(DELIVERIES.format(**dict(zip(("a", "b", "dead"), said, strict=True)))))
+    found = [sink.target.declaration for sink in pipeline.sinks.values()] + [pipeline.dead_letters.topic]
+    assert tuple(one.exactly_once for one in found) == exactly_once
+
+
 SMALL = """\
 [sources.orders]
 topic = "orders"

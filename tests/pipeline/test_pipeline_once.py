@@ -4,8 +4,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from odradek.pipeline.kinds.topic_sink import TopicSinkKind
 from odradek.pipeline.run.status import status
-from tests.pipeline.lab import Lab
+from tests.pipeline.lab import Lab, at_least_once
 from tests.pipeline.test_pipeline_sharing import SHOP, ids, shop
 from tests.spark.committed import forget_last_commit
 
@@ -18,13 +19,7 @@ schema = "id BIGINT NOT NULL"
 from = "orders"
 topic = "{copies}"
 partitions = 1
-{delivery}
 """
-
-
-def once(file: str) -> str:
-    """The same pipeline, with transactions."""
-    return file.replace("partitions = 1", 'partitions = 1\ndelivery = "exactly_once"')
 
 
 def queries_of(lab: Lab) -> list[Path]:
@@ -39,7 +34,7 @@ def reasons(lab: Lab, topic: str) -> list[str]:
 def test_batches_that_run_again_write_nothing_a_second_time(spark, lab):
     """In a query that is shared by two sinks and the rejects, and in one with state."""
     topics = shop(lab)
-    pipeline = lab.pipeline(once(SHOP.format(**topics)))
+    pipeline = lab.pipeline(SHOP.format(**topics))
     lab.fill(
         topics["orders"], [{"id": 1, "amount": 5}, {"id": 2, "amount": 20}, {"id": 3, "amount": -1}, b"x"]
     )
@@ -58,7 +53,7 @@ def test_batches_that_run_again_write_nothing_a_second_time(spark, lab):
 
 def test_a_record_that_a_sink_fails_on_is_a_dead_letter_of_the_batchs_transaction(spark, lab):
     topics = shop(lab)
-    pipeline = lab.pipeline(once(SHOP.format(**topics)))
+    pipeline = lab.pipeline(SHOP.format(**topics))
     lab.fill(topics["orders"], [{"id": number, "amount": 20} for number in (12, 13, 14)])
     lab.run_well(spark, pipeline)
     assert ids(lab, topics["good"]) == [12, 13, 14]
@@ -71,14 +66,31 @@ def test_a_record_that_a_sink_fails_on_is_a_dead_letter_of_the_batchs_transactio
     assert ids(lab, topics["good"]) == [12, 13, 14]
 
 
+def test_a_permanent_failure_of_one_sink_leaves_nothing_of_the_batch_in_the_others(spark, lab, monkeypatch):
+    topics = shop(lab)
+    lab.fill(topics["orders"], [{"id": 1, "amount": 20}])
+    part = TopicSinkKind.part
+
+    def part_or_fail(self, frame):
+        if self.sink.name == "shares":
+            raise RuntimeError("odradek.spark.failures.MissingTopic: the topic is gone")
+        return part(self, frame)
+
+    monkeypatch.setattr(TopicSinkKind, "part", part_or_fail)
+    run = lab.run(spark, lab.pipeline(SHOP.format(**topics)))
+    others = "good, rejects of orders, rejects of good"
+    assert run.problem == f"shares (which shares a query with {others}): the topic is gone"
+    assert lab.values(topics["good"]) == []
+
+
 def test_a_checkpoint_that_was_written_at_least_once_is_adopted_and_status_shows_the_ledger(spark, lab):
     topics = {"orders": lab.topic(1), "copies": lab.fresh_name()}
-    before = lab.pipeline(TWICE.format(delivery="", **topics))
+    before = lab.pipeline(at_least_once(TWICE.format(**topics)))
     lab.fill(topics["orders"], [{"id": 1}], partitions=1)
     lab.run_well(spark, before)
     (query,) = status(before).queries
     assert query.ledger is None
-    after = lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics))
+    after = lab.pipeline(TWICE.format(**topics))
     lab.fill(topics["orders"], [{"id": 2}], partitions=1)
     lab.run_well(spark, after)
     assert ids(lab, topics["copies"]) == [1, 2]
@@ -97,7 +109,7 @@ def test_records_of_aborted_transactions_are_not_read(spark, lab):
         producer.produce(topics["orders"], value=f'{{"id": {number}}}')
         producer.flush(30)
         ends(30)
-    lab.run_well(spark, lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics)))
+    lab.run_well(spark, lab.pipeline(TWICE.format(**topics)))
     assert ids(lab, topics["copies"]) == [2]
 
 
@@ -106,7 +118,7 @@ def test_a_second_process_ends_the_pipeline_and_says_why(spark, lab, monkeypatch
     from odradek.client.transactions import TransactionalProducer
 
     topics = {"orders": lab.topic(1), "copies": lab.fresh_name()}
-    pipeline = lab.pipeline(TWICE.format(delivery='delivery = "exactly_once"', **topics))
+    pipeline = lab.pipeline(TWICE.format(**topics))
     lab.fill(topics["orders"], [{"id": 1}], partitions=1)
     commit, rivals = TransactionalProducer.commit, []
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
+from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.pipeline.check.checking import check_output
 from odradek.pipeline.check.planning import KEEPS, RESET, UNCHANGED, compare
@@ -262,6 +263,25 @@ def test_an_exception_of_a_worker_is_known_by_its_class(file, kind):
     outer._cause = error  # where Spark keeps Java's causes
     for one in (error, outer):
         assert classify(one).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactional id odradek-once-1: …",
+            Kind.PERMANENT,
+        ),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "cannot create topic _odradek-ledger: …", Kind.PERMANENT),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic orders: …", Kind.OTHER),
+    ],
+)
+def test_a_right_that_only_transactions_need_is_named_with_the_way_around_it(code, text, kind):
+    failure = classify(KafkaError(code, text))
+    assert failure.kind is kind
+    assert failure.reason.startswith(text.rstrip("…"))
+    assert ('delivery = "at_least_once"' in failure.reason) == (kind is Kind.PERMANENT)
 
 
 def test_pauses_grow_and_begin_again():

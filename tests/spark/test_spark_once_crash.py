@@ -98,7 +98,9 @@ def test_stopped_beyond_the_timeout_of_its_transaction(
 ):
     """It wakes up, and finds out whether its transaction was aborted or committed."""
     source, target = topics.create(partitions=PARTITIONS), topics.create(partitions=PARTITIONS)
-    order = order_of(broker, source, target, tmp_path / "checkpoint", moment=moment, stop=True, stateful=True)
+    order = order_of(
+        broker, source, target, tmp_path / "checkpoint", moment=moment, action="stop", stateful=True
+    )
     order["sink"] |= {"kafka.transaction.timeout.ms": "2000"}
     fill(topics, source, 0)
     run = OnceRun(tmp_path / "run", session_settings | {"spark.driver.memory": "512m"})

@@ -2,12 +2,12 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
 
 from odradek.model import TopicPartition
+from tests.pipeline.lab import wait_until
 
 VALUES = [b"%d" % number for number in range(1_000)]
 
@@ -206,15 +206,12 @@ def test_the_first_rows_come_with_the_first_trigger(spark, streaming, topics, tm
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
     query = writer.queryName("hourly").trigger(processingTime="1 hour").start()
     try:
-        while not (query.recentProgress and listener.lags):
-            assert query.isActive, query.exception()
-            time.sleep(0.05)
+        wait_until(lambda: query.recentProgress and listener.lags, lambda: f"{query.exception()}")
         assert [progress.numInputRows for progress in query.recentProgress] == [7]
         assert listener.lags == {"hourly": {TopicPartition(name, 0): 3}}
     finally:
         query.stop()
-        while listener.lags:
-            time.sleep(0.05)
+        wait_until(lambda: not listener.lags, lambda: f"the listener still has {listener.lags}")
         spark.streams.removeListener(listener)
 
 
@@ -229,7 +226,7 @@ def test_a_stream_that_cannot_begin_says_why(streaming, tmp_path):
 def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
     """The outage is longer than the API timeout, of which there are as many as `fetchOffset.numRetries` says."""
     from tests.spark.spark_topics import Topics
-    from tests.support import running_broker
+    from tests.support import running_broker, turn_away
 
     with running_broker(tmp_path) as broker:
         topics = Topics(broker.bootstrap)
@@ -245,10 +242,11 @@ def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(
         )
         query = writer.start()
         try:
-            while not any(progress.numInputRows for progress in query.recentProgress):
-                assert query.isActive, query.exception()
+            wait_until(
+                lambda: any(one.numInputRows for one in query.recentProgress), lambda: f"{query.exception()}"
+            )
             broker.kill()
-            time.sleep(3)
+            turn_away(broker, 10)
             assert query.isActive, query.exception()
             broker.restart()
             query.processAllAvailable()

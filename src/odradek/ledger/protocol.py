@@ -45,78 +45,71 @@ class TransactionLost(ExactlyOnceError):
     """The transaction was lost again and again."""
 
 
-# Steps
-
-
 @dataclass(frozen=True)
-class Initialize:
+class Step:
+    """What to do next."""
+
+
+class Initialize(Step):
     """InitProducerId: fence whoever wrote before, and end what is open."""
 
 
-@dataclass(frozen=True)
-class ReadLedger:
+class ReadLedger(Step):
     """Read the sink's last entry, below the partition's present high watermark."""
 
 
 @dataclass(frozen=True)
-class Adopt:
+class Adopt(Step):
     """Note durably that the checkpoint has a ledger, from this batch on."""
 
     first: int
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(Step):
     """Send all rows, in a new transaction."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Step):
     """Send the ledger's record, in the same transaction."""
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(Step):
     """EndTxn, once everything that was sent is acknowledged."""
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Step):
     """Ask the coordinator what became of our transaction."""
 
 
 @dataclass(frozen=True)
-class Skip:
+class Skip(Step):
     """The end: the batch was written before."""
 
     entry: Entry
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Step):
     """The end: the batch is written."""
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Step):
     """The end: raise the error."""
 
     error: Exception
 
 
-Step = Initialize | ReadLedger | Adopt | Send | Record | Commit | Look | Skip | Done | Stop
-
-
-# What came of a step
-
-
 @dataclass(frozen=True)
-class Succeeded:
+class Outcome:
+    """What came of a step."""
+
+
+class Succeeded(Outcome):
     """The step was carried out."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Outcome):
     """The ledger's entry, if there is one. `topic_id` identifies the ledger itself."""
 
     entry: Entry | None
@@ -124,7 +117,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Fenced:
+class Fenced(Outcome):
     """Our epoch is no longer the newest. `open_ms`: how long our transaction had been open, by our clock."""
 
     open_ms: int
@@ -132,27 +125,24 @@ class Fenced:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Seen(Outcome):
     """`is_timeout`: the coordinator aborted our own transaction, and nobody has initialized since."""
 
     is_timeout: bool
 
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(Outcome):
     """The transaction cannot be committed any more, or it is not known whether it was; nobody fenced us."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refused(Outcome):
     """An error that no retry can change."""
 
     error: Exception
-
-
-Outcome = Succeeded | Found | Fenced | Seen | Lost | Refused
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from odradek.wire.messages.create_topics import (
 
 NAME = "_odradek-ledger"
 PARTITIONS = 8
-BROKER_DEFAULT = -1
+REPLICAS = 3  # or as many as there are brokers; Kafka's own default would be one
 CONFIG = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
@@ -59,8 +59,9 @@ class Ledger:
 
     def _create(self) -> None:
         configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
+        replicas = min(REPLICAS, self._cluster.broker_count)
         topic = CreatableTopic(
-            name=NAME, num_partitions=PARTITIONS, replication_factor=BROKER_DEFAULT, configs=configs
+            name=NAME, num_partitions=PARTITIONS, replication_factor=replicas, configs=configs
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         answer = self._cluster.ask(f"create topic {NAME}", request, CreateTopicsResponse)

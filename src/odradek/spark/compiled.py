@@ -32,3 +32,8 @@ def read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compiled as a part of each function that calls it: a call with arrays costs more than a few steps."""
+    return cast(Callable[P, R], njit(nogil=True, inline="always")(function))

@@ -122,7 +122,7 @@ class TopicDeclaration:
     replication_factor: int | None
     config: Mapping[str, str]
     kafka: Mapping[str, str] = field(repr=False)
-    exactly_once: bool = False
+    exactly_once: bool = True
 
 
 @dataclass(frozen=True)

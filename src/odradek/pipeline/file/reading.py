@@ -18,12 +18,13 @@ from odradek.pipeline.file.definition import (
     Sink,
     Source,
     TestCase,
+    TopicDeclaration,
     Transform,
     fingerprint,
 )
 from odradek.pipeline.file.document import Document, Key
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
-from odradek.pipeline.file.sinks import read_declaration, read_sink
+from odradek.pipeline.file.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, read_declaration, read_sink
 from odradek.pipeline.file.sources import read_duration, read_source, read_watermark
 from odradek.pipeline.file.tables import Table
 from odradek.pipeline.file.variables import SECRETS, substitute
@@ -46,6 +47,7 @@ class _Reader:
         self.document = document
         self.problems: list[PipelineError] = []
         self.kafka: dict[str, str] = {}
+        self.deliveries: set[str] = set()  # of all sinks that are topics
 
     def pipeline(self) -> Pipeline:
         top = self._table((), self.document.values)
@@ -94,6 +96,8 @@ class _Reader:
         return read_source(name, table, self.kafka)
 
     def _sink(self, name: str, table: Table) -> Sink:
+        if table.has("topic"):
+            self.deliveries.add(str(table.values.get("delivery", EXACTLY_ONCE)))
         return read_sink(name, table, self.kafka)
 
     # Transforms
@@ -138,13 +142,18 @@ class _Reader:
         if table.has("topic") == table.has("path"):
             table.complain("", "give a topic or a path for them")
         letters = DeadLetters(
-            topic=read_declaration(table, self.kafka) if table.has("topic") else None,
+            topic=self._letters_topic(table) if table.has("topic") else None,
             path=table.text("path"),
             limit=table.fraction("limit", 0.5),
             limit_rows=table.number("limit_rows", 1000) or 1000,
         )
         table.finish()
         return letters
+
+    def _letters_topic(self, table: Table) -> TopicDeclaration:
+        """Dead letters must not make a transaction of batches whose sinks all do without."""
+        declined = self.deliveries == {AT_LEAST_ONCE}
+        return read_declaration(table, self.kafka, AT_LEAST_ONCE if declined else EXACTLY_ONCE)
 
     def _tests(self, top: Table) -> tuple[TestCase, ...]:
         if not top.has("tests"):

@@ -17,7 +17,7 @@ from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
 TABLE_FORMATS = ("delta", "iceberg")
-DELIVERIES = ("at_least_once", "exactly_once")  # the first is the default
+EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
 VALUE_FORMATS = ("json", "csv", "raw")
 
 Settings = Mapping[str, str]
@@ -86,14 +86,15 @@ TARGETS: dict[str, Callable[[Table, Settings], Target]] = {
 }
 
 
-def read_declaration(table: Table, kafka: Settings) -> TopicDeclaration:
+def read_declaration(table: Table, kafka: Settings, delivery: str = EXACTLY_ONCE) -> TopicDeclaration:
+    """`delivery` is what holds if the table does not say it."""
     declaration = TopicDeclaration(
         topic=table.text("topic"),
         partitions=table.number("partitions"),
         replication_factor=table.number("replication_factor"),
         config=table.settings("config"),
         kafka={**kafka, **table.settings("kafka")},
-        exactly_once=table.choice("delivery", DELIVERIES[0], DELIVERIES) == "exactly_once",
+        exactly_once=table.choice("delivery", delivery, DELIVERIES) == EXACTLY_ONCE,
     )
     if declaration.partitions is None and (declaration.config or declaration.replication_factor):
         table.complain("", "config and replication_factor are for a topic that is created: give partitions")

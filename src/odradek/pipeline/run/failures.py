@@ -16,7 +16,9 @@ from pyspark.errors import PythonException
 from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
+from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
+from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
 from odradek.spark.options import InvalidOption
 from odradek.spark.schema import InvalidColumn
@@ -56,12 +58,16 @@ FRAME = re.compile(r'File "([^"]+)", line \d+')
 OUR_CODE = re.compile(r"\bodradek/(?:spark|client|pipeline)/")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
+WITHOUT_THEM = 'A sink with delivery = "at_least_once" does not need that right'
+
 
 def classify(error: BaseException | str) -> Failure:
     """By the text of the exception, which has all causes in it, and by the classes of its causes."""
     text = str(error)
     if isinstance(error, ExactlyOnceError) and not isinstance(error, TransactionLost):
         return Failure(Kind.PERMANENT, text)
+    if isinstance(error, KafkaError) and _lacks_a_right_for_transactions(error):
+        return Failure(Kind.PERMANENT, f"{text}. {WITHOUT_THEM}")
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
     if isinstance(error, InvalidOption | InvalidColumn | MissingTopic):
@@ -85,6 +91,13 @@ def classify(error: BaseException | str) -> Failure:
     if any(state.startswith(DATA_STATES) for state in states) or _in_user_code(error):
         return Failure(Kind.DATA, reason)
     return Failure(Kind.OTHER, reason)
+
+
+def _lacks_a_right_for_transactions(error: KafkaError) -> bool:
+    """Of those that only a sink needs that writes exactly once."""
+    if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return LEDGER in str(error)
+    return error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _in_user_code(error: BaseException | str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from odradek.spark.compiled import read_only
 from odradek.spark.typed import program as P
 from odradek.spark.typed.avro_program import BINARY, AvroProgram
 from odradek.spark.typed.program import Program
@@ -87,7 +88,7 @@ class Cells:
 
 def strings(data: Bytes, spans: Any, present: Bytes, kind: Any, bitmap: Any, nulls: int) -> pa.Array:
     ends, target = np.empty(len(spans) + 1, np.int32), np.empty(spanned_bytes(spans, present), np.uint8)
-    used = gather(data, spans, present, ends, target)
+    used = gather(read_only(data), spans, present, ends, target)
     buffers = [bitmap, pa.py_buffer(ends), pa.py_buffer(target[:used])]
     return pa.Array.from_buffers(kind, len(spans), buffers, nulls)
 

@@ -7,7 +7,7 @@ elements there are by now, of which the last one is being read; `frames` are the
 import numpy as np
 import numpy.typing as npt
 
-from odradek.spark.compiled import compiled
+from odradek.spark.compiled import compiled, inlined
 from odradek.spark.typed.program import BASE, LEVEL
 
 Bytes = npt.NDArray[np.uint8]
@@ -18,12 +18,12 @@ Table = npt.NDArray[np.int64]
 MAX_ENTRIES = 64  # of a map, whose keys are compared with each other
 
 
-@compiled
+@inlined
 def is_valid(valid: Bytes, row: int) -> bool:
     return valid[row >> 3] >> (row & 7) & 1 == 1  # type: ignore[no-any-return]
 
 
-@compiled
+@inlined
 def cell_of(nodes: Table, node: int, row: int, counts: Int64s) -> int:
     """The cell of a node that is being read."""
     level = nodes[node, LEVEL]

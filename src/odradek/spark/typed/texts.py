@@ -191,7 +191,7 @@ def spanned_bytes(spans: Int64s, present: Bytes) -> int:
 @compiled
 def gather(data: Bytes, spans: Int64s, present: Bytes, ends: Int32s, target: Bytes) -> int:
     """Copy the strings of a column one after the other. `target` has room for all; escapes make them shorter."""
-    at = 0
+    at: int = np.int64(0)  # type: ignore[assignment]  # to numba, a literal is of another type
     ends[0] = 0
     for row in range(spans.size):
         if present[row]:
