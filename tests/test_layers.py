@@ -33,6 +33,7 @@ LAYERS = {
     "ledger": 4,
     "spark": 5,
     "admin": 5,
+    "console": 6,
     "pipeline": 6,
     "metadata": 5,
     "net": 5,
@@ -156,6 +157,7 @@ def test_client_side_knows_no_broker() -> None:
         "client",
         "ledger",
         "admin",
+        "console",
         "spark",
         "pipeline",
         "scripts",
@@ -165,7 +167,7 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "ledger", "pipeline", "scripts", "spark", "testing")
+            name not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -52,6 +52,7 @@ MODULES = {
     "quorum": "quorum",
     "user": "user",
     "certificates": "certificates",
+    "console": "console",
     "pipeline": "pipeline",
     "profile": "profile",
     "scripts": "scripts",
