@@ -23,6 +23,7 @@ from odradek.console.watch.topology import TopologyTask
 from odradek.console.watch.transactions import ask_transactions
 
 SHARE = 200  # a look takes at most this part of the time
+HASTE = 20  # the same after a change
 IDLE_FACTOR = 10
 LOOKED_AT_S = 60.0  # after a request somebody is still there
 LONGEST_PAUSE_S = 300.0
@@ -37,6 +38,8 @@ class Part:
     pause_s: float
     look: Callable[[], None]
     due_s: float = 0.0
+    ended_s: float = 0.0  # the last look
+    spent_s: float = 0.0  # by it
 
 
 class Poller:
@@ -87,6 +90,11 @@ class Poller:
             self.parts[name].due_s = 0.0
         self._wake.set()
 
+    def _hasten(self, *names: str) -> None:
+        """Look again soon, because something was seen to change; a look that takes long still has its pause."""
+        for part in (self.parts[name] for name in names):
+            part.due_s = min(part.due_s, part.ended_s + HASTE * part.spent_s)
+
     def wait_for_first_look(self, timeout_s: float) -> None:
         self._first_look.wait(timeout_s)
 
@@ -113,7 +121,8 @@ class Poller:
             self._failed(part, error)
         except Exception:  # a console that no longer looks would show old truths
             log.exception("looking at the %s of %s failed", part.name, self._access.bootstrap)
-        spent_s = time.monotonic() - before_s
+        part.ended_s = time.monotonic()
+        spent_s = part.spent_s = part.ended_s - before_s
         factor = IDLE_FACTOR if self._is_idle() else 1
         pause_s = max(part.pause_s, SHARE * spent_s) * factor
         if not is_known and part.name == "offsets":
@@ -165,6 +174,8 @@ class Poller:
             self.nudge("offsets", "groups", "transactions", "disks")
         if before is not None:
             self._note(topology_events(before, found, _now_ms()))
+            if before.topics.keys() != found.topics.keys():
+                self._hasten("disks", "offsets")
         self._tell("topology")
 
     def _look_at_offsets(self) -> None:
