@@ -149,7 +149,7 @@ class Poller:
         self._changed(list(names))
 
     def _note(self, events: list[Event]) -> None:
-        for event in events:
+        for event in reversed(events):  # the first of them is the cause
             self.seen.events.appendleft(event)
         if events:
             self._tell("events")
