@@ -35,6 +35,7 @@ LAYERS = {
     "ledger": 4,
     "spark": 5,
     "admin": 5,
+    "console": 6,
     "pipeline": 6,
     "metadata": 5,
     "net": 5,
@@ -159,6 +160,7 @@ def test_client_side_knows_no_broker() -> None:
         "client",
         "ledger",
         "admin",
+        "console",
         "spark",
         "pipeline",
         "scripts",
@@ -168,7 +170,8 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "ledger", "pipeline", "scripts", "spark", "testing")
+            name
+            not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from odradek.cli.consume_filter import compile_filters
+from odradek.admin.message_filter import compile_filters
 
 
 @dataclass

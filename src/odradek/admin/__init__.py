@@ -8,6 +8,7 @@ How a cluster is asked:
     client_names     those settings by Java's names and by librdkafka's: one table for both directions
     failures         what cannot be done, in one line
     requests         a request to one broker, to any broker, to the coordinator of a group
+    capabilities     which APIs the cluster serves
     librdkafka       producers and consumers that have reached the cluster
     watching         who hears of work that takes a while
 
@@ -25,6 +26,7 @@ What it has:
     settings         of topics, brokers and groups; `resources`: what they are called; `setting_names`: mistyped ones
     quorum           voters and observers of the metadata quorum; `voters`: who should vote
     produce_cause    why a produce was not acknowledged
+    message_filter   which messages are wanted; `message_text`: messages as text and back
 
 What moves:
 

@@ -86,6 +86,7 @@ class Access:
     warn: Callable[[str], None] = field(default=lambda warning: None)  # takes what its user should know
     heard: Heard = field(default_factory=Heard)
     kept: dict[Address, Kept] = field(default_factory=dict, repr=False)
+    keep_s: float = 1.0  # a connection that was idle for longer may be closed by now
 
     def servers(self) -> list[Address]:
         return addresses_of(self.bootstrap)

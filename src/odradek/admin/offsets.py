@@ -118,7 +118,7 @@ def _list_offsets(cluster: Access, wanted: Mapping[Place, int], isolation: int) 
         except Refused as error:
             outcomes[place] = error
     for address, places in leaders.items():
-        outcomes |= _list_on(cluster, address, {place: wanted[place] for place in places}, isolation)
+        outcomes |= list_offsets_on(cluster, address, {place: wanted[place] for place in places}, isolation)
     return outcomes
 
 
@@ -126,9 +126,10 @@ def _by_topic(places: Iterable[Place]) -> dict[str, list[Place]]:
     return {topic: [Place(topic, one) for one in each] for topic, each in by_topic(places).items()}
 
 
-def _list_on(
+def list_offsets_on(
     cluster: Access, address: Address, wanted: Mapping[Place, int], isolation: int
 ) -> dict[Place, int | Refused]:
+    """The same of partitions that one broker leads."""
     topics = [
         ListOffsetsTopic(
             topic, [ListOffsetsPartition(one.partition, timestamp=wanted[one]) for one in places]

@@ -28,7 +28,6 @@ from odradek.wire.codec import Message
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
-KEEP_S = 1.0  # a connection that was idle for longer may be closed by now
 RETRY_S = 0.1
 GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 PASSING = (  # the cluster is busy with itself, and a later attempt can succeed
@@ -72,7 +71,7 @@ def ask(
 def _connection(cluster: Access, address: Address) -> Connection:
     kept = cluster.kept.pop(address, None)
     if kept is not None:
-        if kept.connection.is_idle and time.monotonic() - kept.used_s < KEEP_S:
+        if kept.connection.is_idle and time.monotonic() - kept.used_s < cluster.keep_s:
             return kept.connection
         kept.connection.close()
     return Connection(address.host, address.port, client_settings(cluster, address))

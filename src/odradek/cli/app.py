@@ -42,6 +42,7 @@ MODULES = {
     "acl": "acl",
     "quota": "quota",
     "certificates": "certificates",
+    "console": "console",
     "pipeline": "pipeline",
     "profile": "profile",
     "scripts": "scripts",

@@ -3,9 +3,9 @@
 import time
 from typing import Annotated
 
+from odradek.admin.message_text import MOST_PARTITION, parse_time_ms
 from odradek.cli.completion import complete_topics
 from odradek.cli.framework import BadParameter, Option
-from odradek.cli.text import MOST_PARTITION, parse_time_ms
 
 __all__ = [
     "MOST_OFFSET",

@@ -12,17 +12,17 @@ from typing import Any
 
 from odradek.admin.access import REQUEST_TIMEOUT_S, Access
 from odradek.admin.librdkafka import Settings, failures_told, kafka, make_client
+from odradek.admin.message_filter import compile_filters
+from odradek.admin.message_text import Formatter, compile_format, message_as_json
 from odradek.admin.places import Place, is_internal
 from odradek.cli import consume_options as options
 from odradek.cli.access import on_cluster
 from odradek.cli.arguments import Quiet, key_value
-from odradek.cli.consume_filter import compile_filters
 from odradek.cli.consume_range import EARLIEST, Range, ends, starts
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter
 from odradek.cli.output import warn
-from odradek.cli.text import Formatter, compile_format, message_as_json
 
 PATTERN_MARK = "^"
 

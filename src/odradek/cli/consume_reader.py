@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from odradek.admin.access import Access
 from odradek.admin.librdkafka import kafka
+from odradek.admin.message_filter import Predicate
+from odradek.admin.message_text import Formatter, timestamp_ms
 from odradek.admin.places import Place
-from odradek.cli.consume_filter import Predicate
 from odradek.cli.consume_range import Ends
 from odradek.cli.failures import CommandError
 from odradek.cli.output import check_reader, note, warn
-from odradek.cli.text import Formatter, timestamp_ms
 from odradek.wording import counted
 
 if TYPE_CHECKING:

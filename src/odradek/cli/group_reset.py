@@ -14,12 +14,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
+from odradek.admin.message_text import TIME_UNITS_MS
 from odradek.cli.arguments import MOST_OFFSET, JsonOutput, TopicsAndPartitions, time_ms_of
 from odradek.cli.completion import complete_groups
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.output import note, print_columns, print_json, warn
-from odradek.cli.text import TIME_UNITS_MS
 
 if TYPE_CHECKING:
     from odradek.admin.offset_reset import Move

@@ -9,6 +9,7 @@ from typing import Any
 
 from odradek.admin.access import REQUEST_TIMEOUT_S, Access
 from odradek.admin.librdkafka import failures_told, kafka, make_client
+from odradek.admin.message_text import OutgoingMessage, unescape
 from odradek.admin.produce_cause import Quotas
 from odradek.cli import produce_options as options
 from odradek.cli.access import on_cluster
@@ -19,7 +20,6 @@ from odradek.cli.framework import BadParameter, Exit
 from odradek.cli.output import note
 from odradek.cli.produce_input import input_lines, messages, parser_of
 from odradek.cli.produce_sender import Pace, Progress, Sender
-from odradek.cli.text import OutgoingMessage, unescape
 from odradek.errors import KafkaError
 from odradek.model import check_topic_name
 from odradek.wording import counted

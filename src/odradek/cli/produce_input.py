@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from odradek.admin.message_text import OutgoingMessage, message_from_json
 from odradek.cli.failures import CommandError
-from odradek.cli.text import OutgoingMessage, message_from_json
 
 STANDARD_INPUT = "-"
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.admin.access import Access
 from odradek.admin.librdkafka import explain, failures_told, kafka
+from odradek.admin.message_text import OutgoingMessage
 from odradek.admin.produce_cause import UNKNOWN_PARTITION, Quotas, find_cause
 from odradek.cli.failures import CommandError
-from odradek.cli.text import OutgoingMessage
 from odradek.wording import counted
 
 if TYPE_CHECKING:

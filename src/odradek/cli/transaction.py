@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
+from odradek.admin.message_text import TIME_UNITS_MS
 from odradek.admin.places import Place
 from odradek.cli.access import on_cluster
 from odradek.cli.arguments import MOST_OFFSET, MOST_PARTITION, JsonOutput
@@ -20,7 +21,6 @@ from odradek.cli.danger import Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import note, print_columns, print_json, print_line, state_cell
-from odradek.cli.text import TIME_UNITS_MS
 from odradek.wording import duration, joined
 
 if TYPE_CHECKING:

@@ -32,6 +32,22 @@ def compile_filters(texts: Iterable[str]) -> Predicate:
     return lambda message: all(condition(message) for condition in conditions)
 
 
+def needles_of(texts: Iterable[str]) -> list[bytes]:
+    """Bytes that are in every message that passes: whoever has many messages in one piece looks for them first."""
+    return [needle for needle in map(_needle, texts) if needle]
+
+
+def _needle(text: str) -> bytes | None:
+    found = CONDITION.fullmatch(text)
+    if found is None:
+        return text.encode()
+    if found["path"] is not None or found["operator"] not in ("=", "~"):
+        return None
+    wanted = found["text"]
+    is_plain = wanted.isascii() and (found["operator"] == "=" or re.escape(wanted) == wanted)
+    return wanted.encode() if is_plain else None
+
+
 def compile_filter(text: str) -> Predicate:
     found = CONDITION.fullmatch(text)
     if found is None:

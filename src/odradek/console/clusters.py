@@ -1,0 +1,61 @@
+"""The clusters of a console, each with its poller, and what all requests share."""
+
+import time
+from dataclasses import replace
+
+from odradek.admin.access import Access
+from odradek.admin.capabilities import APIS
+from odradek.console.audit import Audit
+from odradek.console.sessions import Sessions
+from odradek.console.settings import ConsoleSettings
+from odradek.console.stream import Hub
+from odradek.console.users import read_users
+from odradek.console.watch.poller import KEEP_S, Poller
+from odradek.console.watch.seen import Seen
+
+FIRST_LOOK_S = 2.0  # how long the first page waits for the first look
+
+
+class WatchedCluster:
+    def __init__(self, name: str, access: Access, hub: Hub) -> None:
+        self.name, self.access = name, access
+        watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
+        self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
+
+    @property
+    def seen(self) -> Seen:
+        """What was seen last; whoever asks is somebody who looks."""
+        self.poller.used()
+        if self.poller.seen.topology is None and self.poller.seen.problem is None:
+            self.poller.wait_for_first_look(FIRST_LOOK_S)
+        return self.poller.seen
+
+    def serves(self, api: str) -> bool:
+        return APIS[api] in self.poller.seen.apis
+
+
+class Console:
+    def __init__(self, settings: ConsoleSettings) -> None:
+        from odradek.console.messages.searches import Searches
+
+        self.settings = settings
+        self.hub = Hub()
+        self.audit = Audit(settings.audit_file)
+        users = None if settings.users_file is None else read_users(settings.users_file)
+        self.sessions = Sessions(users, settings.read_only)
+        self.clusters = {
+            name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
+        }
+        self.searches = Searches()
+        self.started_s = time.monotonic()
+
+    def start(self) -> None:
+        self.hub.open()
+        for cluster in self.clusters.values():
+            cluster.poller.start()
+
+    def stop(self) -> None:
+        self.hub.close()
+        self.searches.stop_all()
+        for cluster in self.clusters.values():
+            cluster.poller.stop()

@@ -1,0 +1,60 @@
+"""Avro schemas from a registry that speaks Confluent's HTTP API, by the id that a value begins with: a zero byte, then
+the id in four bytes. A schema never changes, so each is asked for once."""
+
+import io
+import json
+import urllib.error
+import urllib.request
+from collections import OrderedDict
+from typing import Any
+
+MAGIC = 0
+PREFIX_BYTES = 5
+TIMEOUT_S = 3.0
+MOST_KEPT = 200
+MAX_SCHEMA_BYTES = 1024 * 1024
+
+
+class NoSchema(Exception):
+    """Why a value cannot be shown as Avro."""
+
+
+class Schemas:
+    def __init__(self, registry: str | None) -> None:
+        self._registry = registry.rstrip("/") if registry else None
+        self._kept: OrderedDict[int, Any] = OrderedDict()
+
+    def decode(self, data: bytes) -> object:
+        if len(data) < PREFIX_BYTES or data[0] != MAGIC:
+            raise NoSchema("this is not Avro: it does not begin with the id of a schema")
+        schema_id = int.from_bytes(data[1:PREFIX_BYTES], "big")
+        schema = self._schema(schema_id)
+        import fastavro
+
+        try:
+            return fastavro.schemaless_reader(io.BytesIO(data[PREFIX_BYTES:]), schema, None)
+        except Exception as error:  # bytes of another producer: they may be anything
+            raise NoSchema(f"the value does not fit schema {schema_id}: {type(error).__name__}") from None
+
+    def _schema(self, schema_id: int) -> Any:
+        if schema_id in self._kept:
+            return self._kept[schema_id]
+        if self._registry is None:
+            raise NoSchema(
+                f"schema {schema_id} is in a registry: start the console with --schema-registry URL"
+            )
+        import fastavro
+
+        try:
+            url = f"{self._registry}/schemas/ids/{schema_id}"
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                text = json.loads(answer.read(MAX_SCHEMA_BYTES))["schema"]
+            schema = fastavro.parse_schema(json.loads(text))
+        except urllib.error.HTTPError as error:
+            raise NoSchema(f"the registry has no schema {schema_id} ({error.code})") from None
+        except Exception as error:
+            raise NoSchema(f"the registry did not give schema {schema_id}: {error}") from None
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.popitem(last=False)
+        self._kept[schema_id] = schema
+        return schema
