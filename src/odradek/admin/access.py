@@ -80,13 +80,11 @@ class Access:
     bootstrap: str
     given: dict[str, str]  # the user's settings, by librdkafka's or Java's names
     client_id: str = "odradek-cli"
-    of_controllers: dict[str, str] | None = (
-        None  # the settings for controllers' listeners; None: the same ones
-    )
     warn: Callable[[str], None] = field(default=lambda warning: None)  # takes what its user should know
     heard: Heard = field(default_factory=Heard)
     kept: dict[Address, Kept] = field(default_factory=dict, repr=False)
     keep_s: float = 1.0  # a connection that was idle for longer may be closed by now
+    of_controllers: dict[str, str] | None = None  # settings for controllers' listeners; None: the same ones
 
     def servers(self) -> list[Address]:
         return addresses_of(self.bootstrap)
