@@ -12,7 +12,9 @@ from tests.transactions.planted import PLANTED as IN_TRANSACTIONS
 class Suite(NamedTuple):
     name: str
     planted: list[Planted]
-    folders: tuple[str, ...]  # the simulation: its own folder first, then folders and files that it is built on
+    folders: tuple[
+        str, ...
+    ]  # the simulation: its own folder first, then folders and files that it is built on
 
 
 SUITES = [
