@@ -69,6 +69,11 @@ class Faults:
         raise NotImplementedError
 
     @property
+    def has_seen_enough(self) -> bool:
+        """The faults may stop."""
+        return self.is_worth
+
+    @property
     def totals(self) -> dict[str, int]:
         machines = self.cluster.machines.values()
         return {
@@ -138,7 +143,7 @@ class Faults:
         faults = [self.world.spawn(self._have_faults()) for _ in range(at_once)]
         faults.append(self.world.spawn(self._keep_running()))
         began, passed = self.world.now(), 0.0
-        while passed <= at_most and not (passed > at_least and self.is_worth):
+        while passed <= at_most and not (passed > at_least and self.has_seen_enough):
             await asyncio.sleep(look_every)
             passed = self.world.now() - began
         self._is_over = True

@@ -211,6 +211,11 @@ class Storm(DamageFaults, FullDisks):
         return self.worth.reaches(WANTED)
 
     @property
+    def has_seen_enough(self) -> bool:
+        """Storms of some kinds need more to count, and have no more time for it."""
+        return self.worth.reaches(WANTED)
+
+    @property
     def totals(self) -> dict[str, int]:
         return {
             **super().totals,

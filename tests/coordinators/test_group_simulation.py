@@ -25,6 +25,7 @@ from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespo
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.coordinators.simulation import PARTITIONS, run
 from tests.coordinators.virtual import run_seeds
+from tests.selection import chunks
 from tests.simulation.connection import Violation
 
 SEEDS = 1_000
@@ -32,7 +33,7 @@ SLICES = 10
 SEEDS_TO_CATCH_A_BUG = 300
 
 
-@pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS // SLICES))
+@pytest.mark.parametrize("first_seed", chunks(SEEDS, SEEDS // SLICES))
 def test_groups_are_safe_and_recover(first_seed: int) -> None:
     processed = 0
     for world in run_seeds(run, range(first_seed, first_seed + SEEDS // SLICES)):

@@ -17,13 +17,14 @@ from odradek.coordinators.transactions.states import ONGOING, PREPARED
 from odradek.coordinators.transactions.transaction import Transaction
 from tests.coordinators.transaction_simulation import run
 from tests.coordinators.virtual import run_seeds
+from tests.selection import chunks
 
 SEEDS = 120
 SLICES = 4
 SEEDS_TO_CATCH_A_BUG = 300
 
 
-@pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS // SLICES))
+@pytest.mark.parametrize("first_seed", chunks(SEEDS, SEEDS // SLICES))
 def test_transactions_end_one_way_and_all_of_them_end(first_seed: int) -> None:
     committed = sum(
         world.committed for world in run_seeds(run, range(first_seed, first_seed + SEEDS // SLICES))
