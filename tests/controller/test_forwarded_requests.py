@@ -46,6 +46,7 @@ from odradek.wire.messages.assign_replicas_to_dirs import TopicDataInRequest as 
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
+from odradek.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -58,6 +59,7 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
+from odradek.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.envelope import EnvelopeRequest
@@ -166,6 +168,8 @@ REQUESTS = {
         deletions=[ScramCredentialDeletion("nobody", 1)],
         upsertions=[ScramCredentialUpsertion("alice", 1, 4096, b"salt", bytes(32))],
     ),
+    "CreateAcls": CreateAclsRequest([AclCreation(2, "t", 3, "User:ada", "*", 3, 3)]),
+    "DeleteAcls": DeleteAclsRequest([DeleteAclsFilter(2, "t", 3, None, None, 1, 1)]),
     "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,
@@ -233,6 +237,7 @@ def test_what_is_decided_above():
         *("CreateTopics, validated only", "CreateTopics, too many"),
         *("ElectLeaders", "ElectLeaders, all"),  # every partition has the leader that it should have
         *("ListPartitionReassignments", "ListPartitionReassignments, all"),
+        "DeleteAcls",  # there is none
     }
     assert outcomes["AllocateProducerIds, stale"][0] is ErrorCode.STALE_BROKER_EPOCH
 
