@@ -1,4 +1,4 @@
-"""DescribeCluster (60) on a controller's listener, where it needs more access than on a broker's."""
+"""DescribeCluster (60): the controllers, for those who may alter the cluster."""
 
 from odradek.api import describe_cluster
 from odradek.apis.row import May, Need, Operation, Resource

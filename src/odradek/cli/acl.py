@@ -4,25 +4,12 @@ of `kafka-acls.sh`.
 
 from dataclasses import asdict
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from odradek.acls.acl import THE_CLUSTER, Acl
 from odradek.acls.codes import OPERATIONS, Operation, Pattern, Permission, Resource
 from odradek.acls.filters import AclFilter
 from odradek.admin.access import Access
-from odradek.admin.acls import (
-    Grant,
-    Named,
-    acls_of,
-    as_json,
-    create_acls,
-    delete_acls,
-    grants_of_consumer,
-    grants_of_producer,
-    new_acls,
-    view_of,
-)
-from odradek.admin.acls import explain as explain_question
 from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_topics
@@ -30,6 +17,9 @@ from odradek.cli.danger import Yes, confirm
 from odradek.cli.framework import Argument, BadParameter, Exit, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 from odradek.wording import count_of
+
+if TYPE_CHECKING:
+    from odradek.admin.acls import Grant, Named
 
 app = Group(help="Say who may do what: add, list, remove and explain ACLs.")
 
@@ -122,6 +112,8 @@ def add(
     idempotent: Idempotent = False,
 ) -> None:
     """Allow principals to do something, or deny it to them."""
+    from odradek.admin.acls import Named, create_acls, new_acls
+
     named = Named(topic or (), group or (), transactional_id or (), of_cluster)
     if not allow_principal and not deny_principal:
         raise BadParameter("say who: --allow-principal or --deny-principal")
@@ -154,6 +146,8 @@ def list_acls(
     json: JsonOutput = False,
 ) -> None:
     """List ACLs: all of them, or those of some principals or resources."""
+    from odradek.admin.acls import Named, view_of
+
     named = Named(topic or (), group or (), transactional_id or (), of_cluster)
     views = [view_of(acl) for acl in _found(cluster, named, principal, resource_pattern_type)]
     if json:
@@ -184,6 +178,8 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Remove the ACLs that 'acl list' shows with the same options, or of these only what 'acl add' would have added."""
+    from odradek.admin.acls import Named, delete_acls
+
     named = Named(topic or (), group or (), transactional_id or (), of_cluster)
     if not (named.patterns() or principal or allow_principal or deny_principal):
         raise BadParameter("say which: name resources, or principals")
@@ -231,6 +227,9 @@ def explain(
     json: JsonOutput = False,
 ) -> None:
     """Say whether a principal may do something, and which ACL decides. Exits with 1 if it may not."""
+    from odradek.admin.acls import as_json
+    from odradek.admin.acls import explain as explain_question
+
     (who,) = _principals([principal])
     kind, name = _resource(resource)
     explanation = explain_question(cluster, who, host, _operation(operation), kind, name)
@@ -247,9 +246,11 @@ def explain(
 
 
 def _found(
-    cluster: Access, named: Named, principals: list[str] | None, pattern: AnyPattern | None
+    cluster: Access, named: "Named", principals: list[str] | None, pattern: AnyPattern | None
 ) -> list[Acl]:
     """kafka-acls.sh looks for literal patterns, if it is not told otherwise; here all are found."""
+    from odradek.admin.acls import acls_of
+
     pattern_type = Pattern[pattern.name] if pattern is not None else Pattern.ANY
     filters = [AclFilter(kind, name, pattern_type) for kind, name in named.patterns()]
     found = [
@@ -259,7 +260,9 @@ def _found(
     return sorted({acl for acl in found if wanted is None or acl.principal in wanted})
 
 
-def _conveniences(named: Named, producer: bool, consumer: bool, idempotent: bool) -> list[Grant]:
+def _conveniences(named: "Named", producer: bool, consumer: bool, idempotent: bool) -> "list[Grant]":
+    from odradek.admin.acls import grants_of_consumer, grants_of_producer
+
     if not named.topics:
         raise BadParameter("--producer and --consumer need a --topic")
     if consumer and not named.groups:
@@ -270,7 +273,7 @@ def _conveniences(named: Named, producer: bool, consumer: bool, idempotent: bool
     ]
 
 
-def _grants(named: Named, operations: list[str] | None) -> list[Grant]:
+def _grants(named: "Named", operations: list[str] | None) -> "list[Grant]":
     if not named.patterns():
         raise BadParameter("say what: --topic, --group, --transactional-id or --cluster")
     wanted = [_operation(each) for each in operations or ["All"]]
