@@ -122,6 +122,18 @@ class ClientQuotas:
         return metered
 
 
+class NoQuotas:
+    """Nothing limits the clients of a listener."""
+
+    is_active = times_requests = False
+
+    def find(self, api_key: int, caller: Caller) -> None:
+        return None
+
+
+NO_QUOTAS = NoQuotas()
+
+
 class Metered:
     """One client, by its user and client id, that a quota applies to."""
 
