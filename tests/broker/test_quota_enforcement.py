@@ -293,3 +293,21 @@ def test_a_quota_survives_a_crash_before_and_after_its_snapshot() -> None:
             assert machine.node is not None and machine.node.services.quotas.is_active
 
     run(scenario)
+
+
+def test_throttles_are_counted() -> None:
+    async def scenario(world: World, machine: Machine) -> None:
+        client = await connect(world, machine)
+        await alter(client, (("user", "ANONYMOUS"),), producer_byte_rate=1_000, controller_mutation_rate=1.0)
+        throttled_ms = 0
+        for _ in range(3):
+            throttled_ms += (await client.ask(produce(), 9, PATIENCE)).throttle_time_ms
+        response = await client.ask(CreateTopicsRequest([CreatableTopic("u", 20, 1)]), 5, PATIENCE)
+        assert throttled_ms and response.throttle_time_ms == 9_000
+        node: Any = machine.node
+        text = await node._new_monitoring(node.services.node.turns).metrics_text()
+        assert f'odradek_throttle_seconds_total{{quota="produce"}} {throttled_ms / 1000}\n' in text
+        assert 'odradek_throttled_responses_total{quota="mutation"} 1\n' in text
+        assert "odradek_throttled_connections_total 0\n" in text
+
+    run(scenario)
