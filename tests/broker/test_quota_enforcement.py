@@ -165,7 +165,7 @@ def test_a_throttled_connection_is_not_read_from() -> None:
         follows = client.send(ApiVersionsRequest("x", "1"), 3)
         await asyncio.sleep(response.throttle_time_ms / 1000 - 0.1)
         assert not follows.done()
-        await follows
+        await client.until(follows, PATIENCE)
         assert world.now() - began >= response.throttle_time_ms / 1000 - 0.01
 
     run(scenario)
@@ -179,7 +179,7 @@ def test_acks_0_is_throttled_without_a_response() -> None:
             client.send_only(produce(acks=0), 9)
         await asyncio.sleep(0.5)  # or it would be handled with them
         began = world.now()
-        await client.send(ApiVersionsRequest("x", "1"), 3)
+        await client.ask(ApiVersionsRequest("x", "1"), 3, PATIENCE)
         assert world.now() - began > 5
 
     run(scenario)
@@ -221,7 +221,7 @@ def test_mutations_are_refused_and_the_client_is_throttled() -> None:
         assert [topic.error_code for topic in response.topics] == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert response.throttle_time_ms == 9_000
         began = world.now()
-        await client.send(ApiVersionsRequest("x", "1"), 3)
+        await client.ask(ApiVersionsRequest("x", "1"), 3, PATIENCE)
         assert world.now() - began > 8.9
 
     run(scenario)

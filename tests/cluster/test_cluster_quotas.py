@@ -61,7 +61,7 @@ def test_a_mutation_that_another_node_decides_throttles_the_client_here() -> Non
         assert codes == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert response.throttle_time_ms == 9_000
         began = world.now()
-        await client.send(ApiVersionsRequest("x", "1"), 3)
+        await client.ask(ApiVersionsRequest("x", "1"), 3, 60.0)
         assert world.now() - began > 8.5
 
     world.run(scenario())
