@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -161,6 +161,9 @@ bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests m
 
 bench-metadata: $(BENCH_INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
 	$(BIN)/python -m bench.metadata
+
+bench-quotas: $(BENCH_INSTALLED) ## Measure byte quotas, and what a throttled client costs another
+	$(BIN)/python -m bench.quotas $(ARGS)
 
 bench-start: $(BENCH_INSTALLED) ## Measure how long a test waits for a broker, and for a cluster of three; and what a command and a TAB cost
 	$(BIN)/python -m bench.start $(ARGS)

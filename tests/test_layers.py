@@ -67,7 +67,7 @@ STORAGE = [
 ]
 # The rooms of services, from the lowest up.
 SERVICES = ["cluster", "upkeep", "partitions", "coordination"]
-PURE = ("acls", "raft", "controller", "replication", "coordinators")
+PURE = ("acls", "raft", "controller", "replication", "coordinators", "quotas")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
 # `cli format`, which makes its directory, as Kafka's storage script does; its dump script reads the files. The other

@@ -165,7 +165,7 @@ def test_a_throttled_connection_is_not_read_from() -> None:
         follows = client.send(ApiVersionsRequest("x", "1"), 3)
         await asyncio.sleep(response.throttle_time_ms / 1000 - 0.1)
         assert not follows.done()
-        await follows
+        await client.until(follows, PATIENCE)
         assert world.now() - began >= response.throttle_time_ms / 1000 - 0.01
 
     run(scenario)
@@ -179,7 +179,7 @@ def test_acks_0_is_throttled_without_a_response() -> None:
             client.send_only(produce(acks=0), 9)
         await asyncio.sleep(0.5)  # or it would be handled with them
         began = world.now()
-        await client.send(ApiVersionsRequest("x", "1"), 3)
+        await client.ask(ApiVersionsRequest("x", "1"), 3, PATIENCE)
         assert world.now() - began > 5
 
     run(scenario)
@@ -221,7 +221,7 @@ def test_mutations_are_refused_and_the_client_is_throttled() -> None:
         assert [topic.error_code for topic in response.topics] == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert response.throttle_time_ms == 9_000
         began = world.now()
-        await client.send(ApiVersionsRequest("x", "1"), 3)
+        await client.ask(ApiVersionsRequest("x", "1"), 3, PATIENCE)
         assert world.now() - began > 8.9
 
     run(scenario)
@@ -291,5 +291,23 @@ def test_a_quota_survives_a_crash_before_and_after_its_snapshot() -> None:
             (entry,) = (await client.ask(DescribeClientQuotasRequest([]), 1)).entries
             assert [(item.key, item.value) for item in entry.values] == [("producer_byte_rate", limit)]
             assert machine.node is not None and machine.node.services.quotas.is_active
+
+    run(scenario)
+
+
+def test_throttles_are_counted() -> None:
+    async def scenario(world: World, machine: Machine) -> None:
+        client = await connect(world, machine)
+        await alter(client, (("user", "ANONYMOUS"),), producer_byte_rate=1_000, controller_mutation_rate=1.0)
+        throttled_ms = 0
+        for _ in range(3):
+            throttled_ms += (await client.ask(produce(), 9, PATIENCE)).throttle_time_ms
+        response = await client.ask(CreateTopicsRequest([CreatableTopic("u", 20, 1)]), 5, PATIENCE)
+        assert throttled_ms and response.throttle_time_ms == 9_000
+        node: Any = machine.node
+        text = await node._new_monitoring(node.services.node.turns).metrics_text()
+        assert f'odradek_throttle_seconds_total{{quota="produce"}} {throttled_ms / 1000}\n' in text
+        assert 'odradek_throttled_responses_total{quota="mutation"} 1\n' in text
+        assert "odradek_throttled_connections_total 0\n" in text
 
     run(scenario)

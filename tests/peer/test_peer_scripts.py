@@ -174,3 +174,24 @@ def test_a_directory_that_ours_formatted_is_one_for_kafkas(jars: Path, tmp_path:
     formatted = ours("storage", "format", "-c", str(file), "-t", identity, "--standalone")
     assert formatted.returncode == 0, formatted.stderr
     assert theirs("storage", "info", "-c", str(file)).returncode == 0
+
+
+def test_quotas_that_one_sets_the_other_describes(broker: RunningBroker) -> None:
+    """Kafka's own admin client sets quotas here, and lists them."""
+    address = ("--bootstrap-server", broker.bootstrap)
+    values = "producer_byte_rate=1048576000,consumer_byte_rate=2000000,request_percentage=150.5"
+    for place, entity in enumerate(
+        (("--user", "ada"), ("--user", "ada", "--client", "c"), ("--client-defaults",))
+    ):
+        one, other = (theirs, ours) if place % 2 else (ours, theirs)
+        altered = [
+            tool("configs", *address, "--alter", *entity, "--add-config", values) for tool in (one, other)
+        ]
+        assert [result.returncode for result in altered] == [0, 0], altered
+        assert altered[0].stdout == altered[1].stdout
+        texts = [tool("configs", *address, "--describe", *entity).stdout for tool in (one, other)]
+        told, told_too = (sorted(re.split(r"[ ,\n]+", text)) for text in texts)
+        assert told == told_too
+        assert "producer_byte_rate=1.048576E9" in texts[0]
+        removed = one("configs", *address, "--alter", *entity, "--delete-config", "producer_byte_rate")
+        assert removed.returncode == 0, removed.stderr

@@ -8,6 +8,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from odradek.scripts.quota_configs import as_java
+
 Script = Callable[..., CompletedProcess[str]]
 
 
@@ -212,13 +214,21 @@ def test_quotas_are_described_and_altered(
     )
     assert lines_of(altered) == [f"Completed updating {completed.format(topic)}"]
     assert (
-        f"Quota configs for {title.format(topic)} are producer_byte_rate=1000000000.0, request_percentage=200.0"
+        f"Quota configs for {title.format(topic)} are producer_byte_rate=1.0E9, request_percentage=200.0"
         in lines_of(script("configs", "--describe", *named))
     )
     lines_of(script("configs", "--alter", *named, "--delete-config", "producer_byte_rate,request_percentage"))
     assert lines_of(script("configs", "--describe", *named)) == []
     wrong = script("configs", "--alter", *named, "--delete-config", "producer_byte_rate")
     assert (wrong.returncode, wrong.stderr) == (1, "Invalid config(s): producer_byte_rate\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(150.5, "150.5"), (1e7, "1.0E7"), (2.0**30, "1.073741824E9"), (9999999.0, "9999999.0")],
+)
+def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert as_java(value) == text
 
 
 def test_quotas_of_addresses_are_described_and_altered(script: Script) -> None:

@@ -93,6 +93,19 @@ def test_changed_users_and_quotas(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     )
 
 
+def test_a_refused_quota_names_its_entity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with InProcess(str(tmp_path)) as node:
+            named = [EntityDataInRequest("user", "e\nve"), EntityDataInRequest("client-id", None)]
+            await node.ask(
+                AlterClientQuotasRequest([EntryDataInRequest(named, [OpData("nonsense", 5.0)])]), 1
+            )
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(work())
+    assert r'refused AlterClientQuotas v1 of "client-id" none, "user" "e\nve" from 127.0.0.1:1' in caplog.text
+
+
 def test_failed_logins(caplog: pytest.LogCaptureFixture) -> None:
     async def work(handler: Handler) -> None:
         def fail(request: Any) -> None:

@@ -136,3 +136,50 @@ def test_others_are_not_muted(size: int) -> None:
         assert other.sent == [b"\x02"] and other.is_reading and not throttled.is_reading
 
     scenario(work)
+
+
+class Watched:
+    """A quota on time, which notes what it is told."""
+
+    is_active = times_requests = True
+
+    def __init__(self) -> None:
+        self.spent: list[float] = []
+
+    def find(self, api_key: int, caller: object) -> "Watched":
+        return self
+
+    def spend(self, seconds: float) -> None:
+        self.spent.append(seconds)
+
+
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_time_counts_in_requests_and_in_runs_of_them(size: int) -> None:
+    async def work(handler: Throttling) -> None:
+        quotas = Watched()
+        handler.conversations = Conversations(
+            handler,
+            asyncio.get_running_loop().create_task,
+            quotas=quotas,  # type: ignore[arg-type]
+            call_later=handler.call_later,
+        )
+        transport, _ = handler.connect()
+
+        def gather(request: Request) -> None:
+            handler.now += 1.0
+            handler.at_finish.append(lambda: handle(request))
+
+        def handle(request: Request) -> None:
+            handler.now += 3.0
+            request.answer_parts((b"x",))
+
+        handler.script = gather
+        frame = numbered_frame(1, size=size)
+        if size:
+            transport.arrive_own(frame, len(frame))
+        else:
+            transport.arrive(frame)
+        await settle()
+        assert [seconds for seconds in quotas.spent if seconds] == [1.0, 3.0]
+
+    scenario(work)

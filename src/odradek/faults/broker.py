@@ -57,7 +57,13 @@ def answer_with_faults(services: Services, plan: Plan, wires: Wires) -> Converse
     connections = Connections()
     handler = FaultyRequests(Dispatcher(services), services, plan, connections, wires)
     others = controller_handlers(services)  # faults are for clients: the quorum is left alone
+    host = services.node.host
     conversations = Conversations(
-        handler, services.node.host.create_task, services.new_session, handlers=others
+        handler,
+        host.create_task,
+        services.new_session,
+        handlers=others,
+        quotas=services.quotas,
+        call_later=host.call_later,
     )
     return wires.watching(connections.watching(conversations.begin))

@@ -5,7 +5,8 @@
     stream       a transport on a socket; `plaintext` leaves its bytes as they are, `transports` chooses by protocol
     tls          a transport that encrypts; `tls_session`: TLS without a socket; `line`: handshakes take turns
     output       what a transport sends, and how; `memory` and `pool`: what arriving frames may take
-    server       accepts connections, within `bounds`; `strangers`: what a log line says of those that speak otherwise
+    server       accepts connections, within `bounds`; `address_rates`: the quotas of addresses;
+                 `strangers`: what a log line says of those that speak otherwise
     channel      requests to another node; `link`: the same over connections that are made again
     network      both directions: real in `sockets`, on virtual time in `simulated` (`simulated_greeting`: its TLS)
     deadlines    many deadlines, one timer; `pages`: a little HTTP for those who watch a node

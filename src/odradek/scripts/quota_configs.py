@@ -5,6 +5,7 @@ is for everybody to read.
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from odradek.admin.access import Access
 from odradek.admin.quotas import (
@@ -22,7 +23,15 @@ from odradek.scripts.options import Exit, Given
 from odradek.scripts.running import print_line
 
 TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
-SHORT = {"user": "users", "client": "clients", "ip": "ips"}
+# In the order in which Kafka's script takes them, wherever they are in the command line.
+SHORT = {
+    "client": "clients",
+    "user": "users",
+    "ip": "ips",
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "ip-defaults": "ips",
+}
 TITLES = {USER: "user-principal", CLIENT_ID: "client-id", IP: "ip"}
 DEFAULT = ""
 
@@ -30,11 +39,9 @@ Entities = dict[str, str | None]  # the name for each type: DEFAULT, or None if 
 
 
 def entities(given: Given) -> Entities | None:
-    """What the command line names, in its order; None if that is something else than users, clients and ips."""
-    types = [
-        *given.values("entity-type"),
-        *(SHORT[one] for one in SHORT for flag in (one, f"{one}-defaults") if given.has(flag)),
-    ]
+    """What the command line names; None if that is something else than users, clients and ips."""
+    short = [flag for flag in SHORT if given.has(flag)]
+    types = [*given.values("entity-type"), *(SHORT[flag] for flag in short)]
     if not types or not any(one in TYPES for one in types):
         return None
     if strange := [one for one in types if one not in TYPES]:
@@ -48,11 +55,8 @@ def entities(given: Given) -> Entities | None:
     if len(names) > len(given.values("entity-type")):
         raise Exit(1, "--entity-name or --entity-default must be specified after each --entity-type")
     found: Entities = dict(zip(given.values("entity-type"), [*names, *[None] * len(types)], strict=False))
-    for one, kind in SHORT.items():
-        if given.has(one):
-            found[kind] = given.text(one)
-        elif given.has(f"{one}-defaults"):
-            found[kind] = DEFAULT
+    for flag in short:
+        found[SHORT[flag]] = DEFAULT if flag.endswith("-defaults") else given.text(flag)
     if given.has("alter") and None in found.values():
         raise Exit(
             1, "An entity-name or default entity must be specified with --alter of users, clients or ips"
@@ -74,10 +78,19 @@ def describe(cluster: Access, found: Entities) -> None:
     entity = {TYPES[kind]: name or None for kind, name in found.items() if name is not None}
     kinds = [TYPES[kind] for kind, name in found.items() if name is None]
     for view in quotas_of(cluster, entity, kinds):
-        values = ", ".join(f"{key}={value!r}" for key, value in view.quotas.items())
+        values = ", ".join(f"{key}={as_java(value)}" for key, value in view.quotas.items())
         print_line(f"Quota configs for {_title(view)} are {values}")
     if list(found) == ["users"] and found["users"] != DEFAULT:
         _describe_credentials(cluster, found["users"])
+
+
+def as_java(value: float) -> str:
+    """A number as Java writes it: 1.0E9, 150.5."""
+    if 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    number = Decimal(repr(value)).normalize()
+    first, *rest = map(str, number.as_tuple().digits)
+    return f"{first}.{''.join(rest) or '0'}E{number.adjusted()}"
 
 
 def _title(view: QuotaView) -> str:

@@ -7,7 +7,8 @@
     request        one request in flight; `reply`: its only exit
     services       what handlers work with: `cluster`, `partitions`, `coordination`, and the node itself
     turns          how large requests share the event loop
-    refused, watch log lines about requests; `naming`: how they name them
+    quotas         how much clients may ask for; `conversation` keeps them to it
+    refused, watch log lines about requests; `naming`: how they name them; `audit`: those about access
 
 Each API has its own module or package in `api/`, which is imported when a client first uses it, and its row in
 `apis.table`.
@@ -19,8 +20,8 @@ Not obvious:
 - There is one road to a handler, and one exit. Requests of connections, requests out of Envelopes, questions of a
   broker to itself and requests of the node's own parts all enter at `serving.road`: admit (is it served here?),
   authorize, handle as the row says, amend. Every response leaves through `serving.reply`, which amends it, logs and
-  counts what it refuses, and sets the throttle time (0, until there are quotas). `tests/test_layers.py` finds the
-  one module that calls handlers, and `tests/serving/test_entrances.py` sends every API through all entrances.
+  counts what it refuses, and sets the throttle time. `tests/test_layers.py` finds the one module that calls handlers,
+  and `tests/serving/test_entrances.py` sends every API through all entrances.
 - A handler takes what it needs. Its first parameter is a facet of `serving.services` (`cluster`, `partitions`,
   `coordination`, `node`), or `services` if it needs several; `serving.registry` goes by the parameter's name. An
   API that keeps something between requests (Fetch, its sessions) has a class `Handler`. Facets are frozen: settings

@@ -34,11 +34,12 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from odradek.errors import AuthenticationFailed, ProtocolError
+from odradek.host.interface import Timer
 from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
 from odradek.serving import audit
-from odradek.serving.quotas import ClientQuotas
+from odradek.serving.quotas import NO_QUOTAS, ClientQuotas, NoQuotas
 from odradek.serving.refused_login import delay
 from odradek.serving.request import Request
 from odradek.serving.session import NewSession, Session, open_session
@@ -120,23 +121,7 @@ MOVES: Mapping[State, Mapping[Move, State]] = {
 }
 
 
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
 CallLater = Callable[[float, Callable[[], None]], Timer]
-
-
-class NoQuotas:
-    """Nothing limits the clients of a listener."""
-
-    is_active = times_requests = False
-
-    def find(self, api_key: int, caller: Caller) -> None:
-        return None
-
-
-NO_QUOTAS = NoQuotas()
 
 
 def _call_later(seconds: float, callback: Callable[[], None]) -> Timer:
@@ -385,7 +370,7 @@ class Conversation:
         self._transport.flush_soon()
 
     def _finish_run(self) -> None:
-        effect = self._handler.finish()
+        effect = self._finish_timed() if self._quotas.times_requests else self._handler.finish()
         if effect is not None:
             self._wait_at_gate(effect)
 

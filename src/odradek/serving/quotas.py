@@ -10,8 +10,8 @@ applies to has a `Metered`, shared by all requests of the same user and client i
 timed only while a `request_percentage` is set for anybody: what counts is the time until a request first waits for
 something, in percent of one second. It is counted when it is over, and throttles the next response of the client.
 
-Not measured are requests that only nodes send (those that need access to the cluster, a replica's Fetch), requests to
-the listeners of a controller, and a node's requests to itself.
+Not measured are requests that only nodes send (those that need access to the cluster, a replica's Fetch), logins,
+requests to the listeners of a controller, and a node's requests to itself.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 PERCENT = 100.0
 MOST_FOUND = 10_000  # clients whose limits are remembered
-# Requests of nodes.
+# Requests of nodes, and logins.
 EXEMPT = frozenset(
     api.key
     for api in APIS.values()
-    if any(need.operation is Operation.CLUSTER_ACTION for need in api.access.needs)
+    if api.name in ("SaslHandshake", "SaslAuthenticate")
+    or any(need.operation is Operation.CLUSTER_ACTION for need in api.access.needs)
 )
 
 
@@ -119,6 +120,18 @@ class ClientQuotas:
             self._found.clear()
         self._found[key] = metered
         return metered
+
+
+class NoQuotas:
+    """Nothing limits the clients of a listener."""
+
+    is_active = times_requests = False
+
+    def find(self, api_key: int, caller: Caller) -> None:
+        return None
+
+
+NO_QUOTAS = NoQuotas()
 
 
 class Metered:

@@ -146,6 +146,10 @@ def _name_of(answer: Any, items: Items) -> str:
     """By a name if it has one, else by an id or a number, else by its list."""
     values = [getattr(answer, name) for name in items.names] or [items.request]
     names = [value for value in values if isinstance(value, str) and value]
+    if not names and isinstance(values[-1], list):  # the parts of an entity with quotas
+        return ", ".join(
+            f"{shown(part.entity_type)} {shown(part.entity_name)}" for part in values[-1][:MAX_NAMED]
+        )
     return shown(names[0]) if names else str(values[-1])
 
 
