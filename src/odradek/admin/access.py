@@ -80,12 +80,12 @@ class Access:
     bootstrap: str
     given: dict[str, str]  # the user's settings, by librdkafka's or Java's names
     client_id: str = "odradek-cli"
-    of_controllers: dict[str, str] | None = (
-        None  # the settings for controllers' listeners; None: the same ones
-    )
     warn: Callable[[str], None] = field(default=lambda warning: None)  # takes what its user should know
     heard: Heard = field(default_factory=Heard)
     kept: dict[Address, Kept] = field(default_factory=dict, repr=False)
+    of_controllers: dict[str, str] | None = (
+        None  # the settings for controllers' listeners; None: the same ones
+    )
 
     def servers(self) -> list[Address]:
         return addresses_of(self.bootstrap)
