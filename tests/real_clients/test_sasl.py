@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import aiokafka
 import jwt
@@ -24,6 +26,11 @@ from odradek.client.cluster import Cluster
 from odradek.client.properties import parse_properties
 from odradek.errors import ErrorCode, KafkaError
 from odradek.security.jaas import PLAIN, SCRAM
+from odradek.security.plain import client_message
+from odradek.wire.codec import read_message
+from odradek.wire.frame import encode_request, skip_response_header
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.security_cluster import PASSWORDS, configured_broker, users
 
 KEY = rsa.generate_private_key(65537, 2048)
@@ -205,6 +212,34 @@ def test_a_token_that_is_not_for_us_is_refused(broker, claims):
     asyncio.run(scenario())
 
 
+def test_a_wrong_password_a_thousand_times_is_refused_each_time_and_hurts_nobody(broker):
+    """Twenty at once: each waits for the delay of a failed login, and others are served meanwhile."""
+    host, port = broker.bootstrap.rsplit(":", 1)
+    address = (host, int(port))
+    lines = broker.log.count("unknown user or wrong password")
+    with ThreadPoolExecutor(20) as pool:
+        refused = [pool.submit(log_in_wrongly, address) for _ in range(1000)]
+        Cluster(java(broker, "SCRAM-SHA-512", SCRAM, PASSWORDS["ada"])).topic_names()
+    assert {done.result() for done in refused} == {ErrorCode.SASL_AUTHENTICATION_FAILED}
+    assert broker.log.count("unknown user or wrong password") - lines < 100  # counted, not repeated
+    Cluster(java(broker, "PLAIN", PLAIN, PASSWORDS["ada"])).topic_names()
+
+
+def log_in_wrongly(address):
+    with socket.create_connection(address, 30) as connection:
+        file = connection.makefile("rb")
+        for request, version in (
+            (SaslHandshakeRequest("PLAIN"), 1),
+            (SaslAuthenticateRequest(client_message("ada", "guess")), 2),
+        ):
+            connection.sendall(encode_request(request, request.API_KEY, version, 1, "test"))
+            frame = memoryview(file.read(int.from_bytes(file.read(4), "big")))
+        position = skip_response_header(frame, request.API_KEY, 2)
+        response = read_message(SaslAuthenticateResponse, 2, frame, position)[0]
+        assert file.read(1) == b""  # and the connection is closed
+        return ErrorCode(response.error_code)
+
+
 def test_users_are_listed_and_removed(broker):
     admin = AdminClient(librdkafka(broker, "PLAIN", "admin"))
     upsertion = UserScramCredentialUpsertion(
@@ -231,8 +266,6 @@ def test_users_and_their_secrets_outlive_a_restart(broker):
 
 
 def test_cve_2022_34917_nobody_announces_a_large_frame_before_authentication(broker):
-    import socket
-
     host, port = broker.bootstrap.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 30) as connection:
         connection.sendall((100 << 20).to_bytes(4, "big") + b"\0\x12\0\0")
@@ -242,11 +275,6 @@ def test_cve_2022_34917_nobody_announces_a_large_frame_before_authentication(bro
 
 def challenge(broker, user):
     """The salt and the iterations of a user."""
-    import socket
-
-    from odradek.wire.frame import encode_request
-    from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
-
     host, port = broker.bootstrap.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 30) as connection:
         file = connection.makefile("rb")

@@ -1,6 +1,6 @@
 """Frames, and nothing of what is in them.
 
-    transport    the seam: frames in, bytes and slices of files out; `states`: its legal moves
+    transport    the seam: frames in, bytes and slices of files out; `states`: its legal moves; `moving`: who makes them
     security     how a connection is protected; `greeting`: what happens on it before its first request
     stream       a transport on a socket; `plaintext` leaves its bytes as they are, `transports` chooses by protocol
     tls          a transport that encrypts; `tls_session`: TLS without a socket; `line`: handshakes take turns
@@ -29,7 +29,7 @@ Not obvious:
   file. Where it cannot, parts go one by one, and files are read in pieces.
 - TLS knows no socket (`net.tls_session`): what arrives is fed to it, and what it has encrypted is sent. So it never
   waits, and neither direction ever wants the other one. But it may have decrypted bytes while the socket is silent:
-  whoever begins to read again asks it first (`TlsTransport._read_on`). No setting uses it yet.
+  whoever begins to read again asks it first (`TlsTransport._read_on`).
 - Memory for requests is counted when bytes arrive (`net.memory`): a size that a client only announces costs
   nothing.
 """

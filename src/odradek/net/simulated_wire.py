@@ -8,27 +8,22 @@ from contextvars import Context
 from random import Random
 from typing import NamedTuple, Protocol
 
+from odradek.net.moving import MovingTransport
 from odradek.net.states import (
     BLOCKED,
     GATHERING,
-    IDLE,
-    PAUSED,
     READING,
-    RECEIVING_MOVES,
     SENDING_MOVES,
     Receiving,
     ReceivingMove,
     SendingMove,
-    next_state,
 )
 from odradek.net.transport import (
-    NOBODY,
     SMALL_FRAME,
     Converse,
     Owner,
     OwnFrame,
     Part,
-    Receiver,
     log_closing,
 )
 from odradek.storage.segments.row import Slice
@@ -188,7 +183,7 @@ class Pipe:
         self._is_ended = True
 
 
-class SimulatedTransport:
+class SimulatedTransport(MovingTransport):
     """One end of a connection."""
 
     peer_certificate: bytes | None = None
@@ -202,18 +197,14 @@ class SimulatedTransport:
         converse: Converse,
         owner: "SimulatedOwner",
     ) -> None:
+        super().__init__(MAX_FRAME_SIZE)
         self._outgoing, self._incoming = outgoing, incoming
         self._converse = converse
         self._owner = owner
         self.address = address
         self.listener = listener
         self.output = self._new_output()
-        self.receiver: Receiver = NOBODY
-        self.is_greeting = False
         self.last_active = outgoing.loop.time()
-        self._max_frame_size = MAX_FRAME_SIZE
-        self.receiving = PAUSED
-        self.sending = IDLE
         self.claimed = 0  # bytes of frames that were not given back yet
         self._unread: deque[bytearray] = deque()
         self._ending: str | None = None
@@ -231,9 +222,6 @@ class SimulatedTransport:
         self.receiver = self._converse(self)
 
     # --- reading ---
-
-    def _move_receiving(self, move: ReceivingMove) -> None:
-        self.receiving = next_state(RECEIVING_MOVES, self.receiving, move)
 
     def arrive(self, frames: list[bytearray], ending: str | None) -> None:
         self.last_active = self._incoming.loop.time()
@@ -290,28 +278,12 @@ class SimulatedTransport:
         if is_reusable and own.claimed:
             own.frame[:] = bytes(len(own.frame))
 
-    def pause_reading(self) -> None:
-        self._move_receiving(ReceivingMove.PAUSE)
-
     def resume_reading(self) -> None:
-        self._move_receiving(ReceivingMove.RESUME)
+        super().resume_reading()
         if self._unread or self._ending is not None:
             self._incoming.loop.call_soon(self._read)
 
-    def stop_reading(self) -> None:
-        if self.receiver is NOBODY:
-            self.close("this node is stopping", logging.DEBUG)
-            return
-        self._move_receiving(ReceivingMove.END)
-        self.receiver.reading_ended()
-
     # --- writing ---
-
-    def _move_sending(self, move: SendingMove) -> None:
-        self.sending = next_state(SENDING_MOVES, self.sending, move)
-
-    def gather(self) -> None:
-        self._move_sending(SendingMove.GATHER)
 
     def flush_soon(self) -> None:
         self._move_sending(SendingMove.GATHER)
@@ -332,19 +304,6 @@ class SimulatedTransport:
             self.receiver.flushed()
 
     # --- life ---
-
-    @property
-    def is_busy(self) -> bool:
-        return self.receiver.is_busy
-
-    def begin_greeting(self, max_frame_size: int) -> None:
-        self.is_greeting = True
-        self._max_frame_size = max_frame_size
-
-    def end_greeting(self) -> None:
-        self.is_greeting = False
-        self._max_frame_size = MAX_FRAME_SIZE
-        self._owner.greeted(self)
 
     def hear_reset(self) -> None:
         """The other end no longer exists: its place resets the connection."""

@@ -16,26 +16,23 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from odradek.errors import ProtocolError
+from odradek.net.moving import MovingTransport
 from odradek.net.output import Output, Sent, read_into_memory
 from odradek.net.pool import Pool
 from odradek.net.security import Security
 from odradek.net.states import (
     BLOCKED,
     GATHERING,
-    IDLE,
-    PAUSED,
     READING,
-    RECEIVING_MOVES,
     SENDING_MOVES,
     STARVED,
     Receiving,
     ReceivingMove,
     Sending,
     SendingMove,
-    next_state,
 )
 from odradek.net.strangers import Where, why_no_frame
-from odradek.net.transport import NOBODY, SMALL_FRAME, Converse, Owner, OwnFrame, Receiver, log_closing
+from odradek.net.transport import SMALL_FRAME, Converse, Owner, OwnFrame, log_closing
 from odradek.wire.frame import SIZE
 
 SIZE_SIZE = SIZE.size
@@ -57,7 +54,7 @@ class Connected(NamedTuple):
     security: Security
 
 
-class StreamTransport:
+class StreamTransport(MovingTransport):
     log: ClassVar[logging.Logger]  # of the transport that this is
 
     def __init__(
@@ -71,6 +68,7 @@ class StreamTransport:
     ) -> None:
         """`receive_into` returns 0 at the end, and raises BlockingIOError if nothing has arrived. A subclass calls
         `_open` when frames may pass."""
+        super().__init__(pool.max_frame_size)
         self._pool = pool
         self._traffic = pool.traffic
         self._host = pool.host
@@ -84,11 +82,6 @@ class StreamTransport:
         self.output = output
         self.peer_certificate: bytes | None = None
         pool.traffic.connections += 1
-        self.receiver: Receiver = NOBODY
-        self.receiving = PAUSED
-        self.sending = IDLE
-        self.is_greeting = False
-        self._max_frame_size = pool.max_frame_size
         self._start = b""  # up to 3 bytes of a frame's size
         self._frame: memoryview | None = None  # a frame that arrives in pieces
         self._filled = 0
@@ -103,8 +96,9 @@ class StreamTransport:
     # --- reading ---
 
     def _move_receiving(self, move: ReceivingMove) -> None:
-        before, after = self.receiving, next_state(RECEIVING_MOVES, self.receiving, move)
-        self.receiving = after
+        before = self.receiving
+        super()._move_receiving(move)
+        after = self.receiving
         if before is READING and after is not READING:
             self._loop.remove_reader(self._descriptor)
         elif after is READING and before is not READING:
@@ -216,20 +210,6 @@ class StreamTransport:
             if is_reusable:
                 self._pool.recycle(own.frame)
 
-    def pause_reading(self) -> None:
-        self._move_receiving(ReceivingMove.PAUSE)
-
-    def resume_reading(self) -> None:
-        self._move_receiving(ReceivingMove.RESUME)
-
-    def stop_reading(self) -> None:
-        """For good: pending requests still get their responses, but no more are read."""
-        if self.receiver is NOBODY:
-            self.close("this node is stopping", logging.DEBUG)
-            return
-        self._move_receiving(ReceivingMove.END)
-        self.receiver.reading_ended()
-
     def is_late(self, now: float) -> bool:
         """Whether a frame does not arrive, though there is memory for it."""
         is_idle = self.last_active + IDLE_FRAME_SECONDS < now
@@ -240,15 +220,13 @@ class StreamTransport:
     # --- writing ---
 
     def _move_sending(self, move: SendingMove) -> None:
-        before, after = self.sending, next_state(SENDING_MOVES, self.sending, move)
-        self.sending = after
+        before = self.sending
+        super()._move_sending(move)
+        after = self.sending
         if before is BLOCKED and after is not BLOCKED:
             self._loop.remove_writer(self._descriptor)
         elif after is BLOCKED and before is not BLOCKED:
             self._loop.add_writer(self._descriptor, self.flush)
-
-    def gather(self) -> None:
-        self._move_sending(GATHER)
 
     def flush_soon(self) -> None:
         self.sending = SENDING_MOVES[self.sending][GATHER]  # which does not change what is watched
@@ -298,19 +276,6 @@ class StreamTransport:
             self.flush()
 
     # --- life ---
-
-    def begin_greeting(self, max_frame_size: int) -> None:
-        self.is_greeting = True
-        self._max_frame_size = min(max_frame_size, self._pool.max_frame_size)
-
-    def end_greeting(self) -> None:
-        self.is_greeting = False
-        self._max_frame_size = self._pool.max_frame_size
-        self._owner.greeted(self)
-
-    @property
-    def is_busy(self) -> bool:
-        return self.receiver.is_busy
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         if self.receiving is CLOSED:

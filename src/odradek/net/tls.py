@@ -178,7 +178,7 @@ class TlsTransport(StreamTransport):
     def _end_handshake(self) -> None:
         self.peer_certificate = self._session.peer_certificate
         self.is_greeting = False
-        self._max_frame_size = self._pool.max_frame_size
+        self._max_frame_size = self._largest_frame
         try:
             self._open()
         except OSError as error:
