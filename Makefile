@@ -103,7 +103,7 @@ java:
 	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y openjdk-17-jre-headless; } >/dev/null 2>&1 \
 	|| { echo "java: could not be installed, Spark's tests are skipped"; [ -z "$$CI" ]; }
 
-test-kafka: $(INSTALLED) ## Compare with Apache Kafka (needs Java and Maven)
+test-kafka: $(INSTALLED) ## Compare with Apache Kafka, and run Streams, Connect and MirrorMaker (needs a JDK and Maven)
 	$(PYTEST) -m peer tests/peer $(ARGS)
 
 conformance: $(INSTALLED) ## Run kafka-python's own integration tests (some: make conformance ARGS='-k group')

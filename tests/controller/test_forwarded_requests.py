@@ -190,8 +190,6 @@ REQUESTS = {
         deletions=[ScramCredentialDeletion("nobody", 1)],
         upsertions=[ScramCredentialUpsertion("alice", 1, 4096, b"salt", bytes(32))],
     ),
-    "CreateAcls": CreateAclsRequest([AclCreation(2, "t", 3, "User:ada", "*", 3, 3)]),
-    "DeleteAcls": DeleteAclsRequest([DeleteAclsFilter(2, "t", 3, None, None, 1, 1)]),
     "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,
@@ -259,7 +257,6 @@ def test_what_is_decided_above():
         *("CreateTopics, validated only", "CreateTopics, too many"),
         *("ElectLeaders", "ElectLeaders, all"),  # every partition has the leader that it should have
         *("ListPartitionReassignments", "ListPartitionReassignments, all"),
-        "DeleteAcls",  # there is none
     }
     assert outcomes["AllocateProducerIds, stale"][0] is ErrorCode.STALE_BROKER_EPOCH
 

@@ -7,6 +7,7 @@ runs two of them, and kills each together with a broker of three (`kill_both`).
 import shutil
 import subprocess
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -154,6 +155,7 @@ class Progress:
     def __init__(self, bootstrap: str, topic: str, *programs: Program) -> None:
         self._programs = programs
         self._records = 0
+        self._since_ms = self._records_since = 0
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -172,13 +174,15 @@ class Progress:
         for program in self._programs:
             program.check()
         for message in self._consumer.consume(1000, timeout=0.2):
-            self._records += message.error() is None
+            if message.error() is None:
+                self._records += 1
+                self._records_since += message.timestamp()[1] >= self._since_ms
         return self._records
 
-    def await_more(self, records: int = MORE) -> None:
-        """Return once so many more are committed than before this call."""
-        before = self._count()
-        until(lambda: self._count() >= before + records, f"{records} more records in {self._topic}")
+    def await_more(self) -> None:
+        """Return once MORE records are committed whose origin was written after this call."""
+        self._since_ms, self._records_since = time.time_ns() // 1_000_000, 0
+        until(lambda: self._count() and self._records_since >= MORE, f"more records in {self._topic}")
 
     def await_records(self, records: int) -> None:
         until(lambda: self._count() >= records, f"{records} records in {self._topic}")
