@@ -182,8 +182,8 @@ def main() -> None:
         make_groups(kafka.bootstrap, min(options.groups, options.topics))
         make_records(kafka.bootstrap, options.records)
         print(
-            f"{options.topics:,} topics, {options.topics * options.partitions:,} partitions, {options.groups:,} groups, "
-            f"{options.records:,} records, made in {time.monotonic() - began_s:.0f} s",
+            f"{options.topics:,} topics, {options.topics * options.partitions:,} partitions, "
+            f"{options.groups:,} groups, {options.records:,} records, made in {time.monotonic() - began_s:.0f} s",
             flush=True,
         )
         assert kafka.pid is not None
