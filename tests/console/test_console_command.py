@@ -51,3 +51,15 @@ def test_a_password_is_set(tmp_path: Path) -> None:
     alice = read_users(file)["alice"]
     assert str(alice.role) == "editor"
     assert is_password("secret", alice.password)
+
+
+def test_a_signal_ends_it_well(bootstrap: str) -> None:
+    command = odradek_command("console", "-b", bootstrap, "--port", "0")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        stream = urllib.request.urlopen(f"{address}events", timeout=30)  # an open tab does not hold it up
+        assert stream.readline().startswith(b"retry")
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
