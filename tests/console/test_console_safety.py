@@ -1,6 +1,7 @@
 """Hostile requests: none of them succeeds. And what the console allows whom."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from odradek.admin.access import Access
 from odradek.admin.failures import AdminError
+from odradek.admin.offsets import commit_offsets
+from odradek.admin.places import Place
 from odradek.console.gate import MAX_BODY_BYTES
 from odradek.console.settings import ConsoleSettings
 from odradek.console.users import (
@@ -129,6 +132,17 @@ def test_scripts_in_a_query_are_shown_as_text(browser: Browser) -> None:
     page = browser.get("/c/test/topics?search=%3Cscript%3Ealert(1)%3C/script%3E").text
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
+
+
+def test_a_script_in_a_groups_name_is_shown_as_text(browser: Browser, topic: str, bootstrap: str) -> None:
+    script = "<script>alert('group')</script>"
+    commit_offsets(Access(bootstrap, {}), script, {Place(topic, 0): 0})
+    limit_s = time.monotonic() + 30
+    while "alert(" not in (page := browser.get("/c/test").text):
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+    assert script not in page
+    assert script in [one["group"] for one in browser.get(API).json()["groups"]]
 
 
 @pytest.mark.plants_traceback
@@ -270,3 +284,19 @@ def test_every_change_has_an_audit_line(browser: Browser, topic: str) -> None:
         (one["user"], one["action"], one["outcome"].split(":")[0]) for one in lines if topic in one["target"]
     ]
     assert mine == [("local", "create a topic", "done"), ("local", "delete a topic", "refused")]
+
+
+def test_what_a_user_asks_reaches_the_cluster_with_that_users_settings(
+    consoles: Callable[..., Browser], users_file: Path, bootstrap: str
+) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    (users_file.parent / "alice.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    )
+    users_file.write_text(users_file.read_text() + 'client = "alice.properties"\n')
+    browser = consoles(users_file=users_file)
+    assert log_in(browser, "alice", "right") == 200
+    assert browser.get(API).status_code == 200, "the poller has the console's own settings"
+    refused = browser.get(f"{API}/topics/__consumer_offsets")
+    assert refused.status_code == 409
+    assert "sasl.jaas.config" in refused.json()["error"]
