@@ -13,7 +13,7 @@ from odradek.console.users import read_users
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
-FIRST_LOOK_S = 0.5  # how long the first page waits for the first look; then it says so, and refreshes
+FIRST_LOOK_S = 0.3  # how long the first page waits for the first look; then it says so, and refreshes
 
 
 class WatchedCluster:
