@@ -1,8 +1,10 @@
 """Avro schemas from a registry that speaks Confluent's HTTP API, by the id that a value begins with: a zero byte, then
-the id in four bytes. A schema never changes, so each is asked for once."""
+the id in four bytes. A schema never changes, so each is asked for once; one that the registry does not give, again after a
+while: a page of fifty records must not wait for it fifty times."""
 
 import io
 import json
+import time
 import urllib.error
 import urllib.request
 from collections import OrderedDict
@@ -12,6 +14,7 @@ MAGIC = 0
 PREFIX_BYTES = 5
 TIMEOUT_S = 3.0
 MOST_KEPT = 200
+FAILURE_KEPT_S = 30.0
 MAX_SCHEMA_BYTES = 1024 * 1024
 
 
@@ -23,6 +26,7 @@ class Schemas:
     def __init__(self, registry: str | None) -> None:
         self._registry = registry.rstrip("/") if registry else None
         self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._failed: dict[int, tuple[float, str]] = {}  # when, and why
 
     def decode(self, data: bytes) -> object:
         if len(data) < PREFIX_BYTES or data[0] != MAGIC:
@@ -46,15 +50,15 @@ class Schemas:
         import fastavro
 
         try:
-            url = f"{self._registry}/schemas/ids/{schema_id}"
+            url = f"{registry}/schemas/ids/{schema_id}"
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 text = json.loads(answer.read(MAX_SCHEMA_BYTES))["schema"]
-            schema = fastavro.parse_schema(json.loads(text))
+            return fastavro.parse_schema(json.loads(text))
         except urllib.error.HTTPError as error:
-            raise NoSchema(f"the registry has no schema {schema_id} ({error.code})") from None
+            reason = f"the registry has no schema {schema_id} ({error.code})"
         except Exception as error:
-            raise NoSchema(f"the registry did not give schema {schema_id}: {error}") from None
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.popitem(last=False)
-        self._kept[schema_id] = schema
-        return schema
+            reason = f"the registry did not give schema {schema_id}: {error}"
+        if len(self._failed) >= MOST_KEPT:
+            self._failed.clear()
+        self._failed[schema_id] = (time.monotonic(), reason)
+        raise NoSchema(reason)
