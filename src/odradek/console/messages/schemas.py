@@ -1,6 +1,9 @@
 """Avro schemas from a registry that speaks Confluent's HTTP API, by the id that a value begins with: a zero byte, then
-the id in four bytes. A schema never changes, so each is asked for once; one that the registry does not give, again after a
-while: a page of fifty records must not wait for it fifty times."""
+the id in four bytes.
+
+A schema never changes, so each is asked for once. One that the registry does not give is asked for again after a while:
+a page of fifty records must not wait for it fifty times.
+"""
 
 import io
 import json
@@ -47,11 +50,20 @@ class Schemas:
             raise NoSchema(
                 f"schema {schema_id} is in a registry: start the console with --schema-registry URL"
             )
+        failed_s, reason = self._failed.get(schema_id, (-FAILURE_KEPT_S, ""))
+        if reason and time.monotonic() - failed_s < FAILURE_KEPT_S:
+            raise NoSchema(reason)
+        schema = self._ask(self._registry, schema_id)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.popitem(last=False)
+        self._kept[schema_id] = schema
+        return schema
+
+    def _ask(self, registry: str, schema_id: int) -> Any:
         import fastavro
 
         try:
-            url = f"{registry}/schemas/ids/{schema_id}"
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(f"{registry}/schemas/ids/{schema_id}", timeout=TIMEOUT_S) as answer:
                 text = json.loads(answer.read(MAX_SCHEMA_BYTES))["schema"]
             return fastavro.parse_schema(json.loads(text))
         except urllib.error.HTTPError as error:
