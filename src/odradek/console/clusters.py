@@ -6,6 +6,8 @@ from dataclasses import replace
 from odradek.admin.access import Access
 from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
+from odradek.console.messages.schemas import Schemas
+from odradek.console.messages.searches import Searches
 from odradek.console.sessions import Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.stream import Hub
@@ -13,7 +15,7 @@ from odradek.console.users import read_users
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
-FIRST_LOOK_S = 0.5  # how long the first page waits for the first look; then it says so, and refreshes
+FIRST_LOOK_S = 0.3  # how long the first page waits for the first look; then it says so, and refreshes
 
 
 class WatchedCluster:
@@ -36,8 +38,6 @@ class WatchedCluster:
 
 class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
-        from odradek.console.messages.searches import Searches
-
         self.settings = settings
         self.hub = Hub()
         self.audit = Audit(settings.audit_file)
@@ -47,6 +47,7 @@ class Console:
             name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
         }
         self.searches = Searches()
+        self.schemas = Schemas(settings.schema_registry)
         self.started_s = time.monotonic()
 
     def start(self) -> None:
