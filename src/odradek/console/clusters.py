@@ -6,6 +6,8 @@ from dataclasses import replace
 from odradek.admin.access import Access
 from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
+from odradek.console.picture.album import Album
+from odradek.console.picture.exercise import Exercises
 from odradek.console.sessions import Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.stream import Hub
@@ -20,6 +22,7 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
+        self.album = Album()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property
@@ -47,6 +50,7 @@ class Console:
             name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
         }
         self.searches = Searches()
+        self.exercises = Exercises()
         self.started_s = time.monotonic()
 
     def start(self) -> None:
@@ -57,5 +61,6 @@ class Console:
     def stop(self) -> None:
         self.hub.close()
         self.searches.stop_all()
+        self.exercises.stop_all()
         for cluster in self.clusters.values():
             cluster.poller.stop()

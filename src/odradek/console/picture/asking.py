@@ -1,0 +1,167 @@
+"""A scene: leaders and in-sync replicas from what the poller has seen, offsets, sizes and groups from brokers.
+
+ListOffsets tells consumers the high watermark and replicas the log end, so the leader is asked as both. Whoever does
+not respond is left out of the picture, and the rest is drawn.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from odradek.admin.access import Access, Address
+from odradek.admin.failures import AdminError
+from odradek.admin.groups import describe_group
+from odradek.admin.offsets import LATEST, READ_UNCOMMITTED, committed_offsets, list_offsets_on
+from odradek.admin.places import Place
+from odradek.admin.requests import ask
+from odradek.console.picture.scene import (
+    BrokerScene,
+    ConsumerScene,
+    GroupScene,
+    PartitionScene,
+    ReplicaScene,
+    Scene,
+)
+from odradek.console.requests import NotFound
+from odradek.console.watch.seen import GroupSeen, Seen, TopicSeen, Topology
+from odradek.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+MOST_GROUPS = 4
+TIMEOUT_MS = 5000
+
+
+def ask_scene(access: Access, seen: Seen, topic: str, first: int, count: int) -> Scene:
+    topology = seen.topology
+    found = topology.topics.get(topic) if topology is not None else None
+    if topology is None or found is None:
+        raise NotFound(f"{topic}: no such topic")
+    numbers = range(first, min(first + count, len(found.leaders)))
+    alive = {one.broker: Address(one.host, one.port) for one in topology.status.brokers if not one.is_fenced}
+    watermarks, ends = _offsets(access, found, numbers, alive)
+    sizes = _sizes(access, found, numbers, alive)
+    partitions = tuple(
+        PartitionScene(
+            number,
+            found.leaders[number],
+            tuple(
+                ReplicaScene(
+                    broker,
+                    broker == found.leaders[number],
+                    broker in found.isr[number],
+                    broker in alive,
+                    sizes.get((broker, number)),
+                )
+                for broker in found.replicas[number]
+            ),
+            watermarks.get(number),
+            ends.get(number),
+        )
+        for number in numbers
+    )
+    groups = tuple(_groups(access, topic, (seen.groups or {}).values()))
+    return Scene(topic, _brokers(topology, found), partitions, groups)
+
+
+def _brokers(topology: Topology, topic: TopicSeen) -> tuple[BrokerScene, ...]:
+    """Those that have replicas of the topic; a broker that nobody lists any more is one that is away."""
+    alive = {one.broker for one in topology.status.brokers if not one.is_fenced}
+    wanted = sorted({broker for replicas in topic.replicas for broker in replicas})
+    return tuple(BrokerScene(one, one in alive, one == topology.controller) for one in wanted)
+
+
+def _offsets(
+    access: Access, topic: TopicSeen, numbers: Sequence[int], alive: Mapping[int, Address]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """High watermarks and log ends, by partition."""
+    watermarks: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    led: dict[int, list[int]] = {}
+    for number in numbers:
+        leader = topic.leaders[number]
+        if leader in alive:
+            led.setdefault(leader, []).append(number)
+    for leader, some in led.items():
+        try:
+            places = dict.fromkeys([Place(topic.name, one) for one in some], LATEST)
+            found = list_offsets_on(access, alive[leader], places, READ_UNCOMMITTED)
+            watermarks |= {
+                place.partition: offset for place, offset in found.items() if isinstance(offset, int)
+            }
+            ends |= _log_ends(access, alive[leader], leader, topic.name, some)
+        except AdminError:
+            continue
+    return watermarks, ends
+
+
+def _log_ends(
+    access: Access, address: Address, leader: int, topic: str, numbers: Sequence[int]
+) -> dict[int, int]:
+    asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(one, timestamp=LATEST) for one in numbers])]
+    request = ListOffsetsRequest(leader, READ_UNCOMMITTED, asked, TIMEOUT_MS)
+    answer = ask(access, address, request, ListOffsetsResponse)
+    return {
+        one.partition_index: one.offset
+        for each in answer.topics
+        for one in each.partitions
+        if not one.error_code
+    }
+
+
+def _sizes(
+    access: Access, topic: TopicSeen, numbers: Sequence[int], alive: Mapping[int, Address]
+) -> dict[tuple[int, int], int]:
+    """Bytes of each replica, by broker and partition."""
+    wanted: dict[int, list[int]] = {}
+    for number in numbers:
+        for broker in topic.replicas[number]:
+            if broker in alive:
+                wanted.setdefault(broker, []).append(number)
+    sizes = {}
+    for broker, some in wanted.items():
+        request = DescribeLogDirsRequest([DescribableLogDirTopic(topic.name, some)])
+        try:
+            answer = ask(access, alive[broker], request, DescribeLogDirsResponse)
+        except AdminError:
+            continue
+        for directory in answer.results:
+            for each in directory.topics:
+                for one in each.partitions:
+                    if not one.is_future_key:
+                        sizes[broker, one.partition_index] = one.partition_size
+    return sizes
+
+
+def _groups(access: Access, topic: str, groups: Iterable[GroupSeen]) -> Iterable[GroupScene]:
+    """Groups that read the topic. One that has members but no offsets yet is described to find out."""
+    wanted = [one for one in groups if topic in one.topics]
+    wanted += [one for one in groups if not one.topics and one.state not in ("Empty", "Dead")]
+    shown = 0
+    for one in wanted[: 3 * MOST_GROUPS]:
+        if shown == MOST_GROUPS:
+            return
+        try:
+            found = describe_group(access, one.group)
+            committed = committed_offsets(access, one.group)
+        except AdminError:
+            continue
+        consumers = tuple(
+            ConsumerScene(
+                member.member_id,
+                member.instance_id or member.client_id or member.member_id,
+                tuple(place.partition for place in member.partitions if place.topic == topic),
+            )
+            for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id))
+        )
+        reads = any(consumer.partitions for consumer in consumers)
+        if topic in one.topics or reads:
+            shown += 1
+            offsets = {place.partition: offset for place, offset in committed.items() if place.topic == topic}
+            yield GroupScene(one.group, found.state, consumers, offsets)
