@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,7 @@ test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long one
 test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
 
-test-clients: kcat kafkajs ## Install the clients of other languages that tests use, where that can be done
+test-clients: kcat kafkajs chromium ## Install the clients of other languages, and the browser, that tests use, where that can be done
 
 # Debian's kcat. Where it could be installed and was not, CI fails; elsewhere its tests are skipped.
 kcat:
@@ -75,6 +75,15 @@ kcat:
 	$$as_root apt-get install -qq -y kcat >/dev/null 2>&1 \
 	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y kcat; } >/dev/null 2>&1 \
 	|| { echo "kcat: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
+
+# Debian's chromium, for tests of the console. Where it could be installed and was not, CI fails; elsewhere they are skipped.
+chromium:
+	@test -x /usr/bin/chromium && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "chromium: no apt-get here, its tests are skipped"; exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then as_root="sudo -n"; fi; \
+	$$as_root apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1 \
+	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+	|| { echo "chromium: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
 
 kafkajs:
 	@test -d $(NODE_CLIENT)/node_modules/kafkajs && exit 0; \
@@ -183,6 +192,12 @@ bench-packages:
 
 bench-spark: $(SPARK_INSTALLED) java ## Compare our Spark source and sink with Spark's own connector
 	$(BIN)/python -m bench.spark $(ARGS)
+
+screenshots: $(INSTALLED) chromium ## Take the pictures of docs/CONSOLE.md from a small cluster with a bookstore in it
+	$(BIN)/python tools/screenshots.py $(ARGS)
+
+bench-console: $(INSTALLED) ## Measure the console on a cluster of 10,000 topics (ARGS='--topics 1000 --records 100000' for less)
+	$(BIN)/python -m bench.console $(ARGS)
 
 docs: $(INSTALLED) ## Build the site of docs/ in build/site, without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

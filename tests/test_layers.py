@@ -167,7 +167,8 @@ def test_client_side_knows_no_broker() -> None:
     strangers = []
     for name, path in modules():
         if (
-            name not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
+            name
+            not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -2,7 +2,14 @@
 
 import pytest
 
-from odradek.admin.message_text import compile_format, from_json, message_from_json, parse_time_ms, to_json, unescape
+from odradek.admin.message_text import (
+    compile_format,
+    from_json,
+    message_from_json,
+    parse_time_ms,
+    to_json,
+    unescape,
+)
 
 NOW_MS = 1_700_000_000_000
 

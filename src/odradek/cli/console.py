@@ -65,6 +65,7 @@ def console(
     schema_registry: Annotated[
         str | None, Option("--schema-registry", metavar="URL", help="Where Avro schemas are.")
     ] = None,
+    lifeline: Annotated[bool, Option("--lifeline", hidden=True)] = False,
 ) -> None:
     """Run a web console: what the cluster is, what is wrong with it, and what to do."""
     try:
@@ -95,6 +96,8 @@ def console(
     settings.check()
     configure_logging([], logging.Filter(), "text")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if lifeline:
+        end_with_parent()
     serve(settings, lambda address: print_line_now(f"The console is at {address}"))
 
 
@@ -103,6 +106,19 @@ def print_line_now(text: str) -> None:
 
     print_line(text)
     sys.stdout.flush()
+
+
+def end_with_parent() -> None:
+    """Stop when the process that started us ends: standard input is a pipe from there."""
+    import signal
+    import sys
+    import threading
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def add_user(file: Path | None, name: str, role: RoleName) -> None:

@@ -15,7 +15,8 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,6 +120,11 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     except ValueError as error:
         return fail(str(error), BAD_USAGE)
     configure_logging(levels, NodeIdFilter(), log_format)
+    if options.console:
+        from odradek.cli.up_console import missing_extra
+
+        if reason := missing_extra():
+            return fail(reason, FAILED)
     if options.brokers > 1 or options.secure:
         from odradek.cli.up_processes import main as run_cluster
 
@@ -182,7 +188,8 @@ def run_node(options: argparse.Namespace, new_broker: "NewBroker | None") -> int
     try:
         check_ports(config)
         lifeline = sys.stdin.fileno() if options.lifeline else None
-        run(config, lambda broker: announce(broker, options), new_broker, lifeline)
+        with console_beside(options) as start_console:
+            run(config, lambda broker: announce(broker, options, start_console), new_broker, lifeline)
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
@@ -212,6 +219,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     options.brokers = getattr(options, "brokers", 1)
     options.join = getattr(options, "join", None)
     options.secure = getattr(options, "secure", False)
+    options.console = getattr(options, "console", False)
     return options
 
 
@@ -269,6 +277,19 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
             action="store_true",
             help="TLS, passwords (SCRAM), a user 'admin', and a settings file for clients; the data is that of a new "
             "cluster, in DIR/1 to DIR/N",
+        )
+        parser.add_argument(
+            "--console",
+            action="store_true",
+            help="run a web console beside it, in a process of its own, on localhost:8090 "
+            "(needs 'pip install odradek[console]'; 'odradek console' has more options)",
+        )
+        parser.add_argument(
+            "--console-port",
+            type=port_number,
+            metavar="N",
+            default=8090,
+            help="its port (0: the system chooses)",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -411,7 +432,26 @@ def cluster_instead(config: "BrokerConfig") -> str:
     return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}{secure}"
 
 
-def announce(broker: "Broker", options: argparse.Namespace) -> None:
+@contextmanager
+def console_beside(options: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """A function that starts a console for these addresses, if there is to be one; it ends with the block."""
+    if not options.console:
+        yield lambda bootstrap: None
+        return
+    from odradek.cli.up_console import ConsoleProcess
+
+    console = ConsoleProcess(options.console_port)
+    try:
+        yield console.start
+    finally:
+        console.stop()
+
+
+def announce(
+    broker: "Broker",
+    options: argparse.Namespace,
+    start_console: Callable[[str], None] = lambda bootstrap: None,
+) -> None:
     """Called once connections are accepted."""
     listener = (*broker.listeners, *broker.controller_listeners)[0]  # a controller alone serves no clients
     bootstrap = f"{listener.host}:{listener.port}"
@@ -427,6 +467,7 @@ def announce(broker: "Broker", options: argparse.Namespace) -> None:
             version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir, cluster=options.join
         )
     say(text, bootstrap)
+    start_console(bootstrap)
 
 
 def say(text: str, bootstrap: str) -> None:

@@ -32,6 +32,7 @@ from odradek.cli.up import (
     say,
     words_of,
 )
+from odradek.cli.up_console import ConsoleProcess
 from odradek.cli.up_home import OWN_SETTINGS, CannotStart, Home, Member
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
 from odradek.config.broker import load_broker_config
@@ -245,16 +246,24 @@ class Nodes:
         self._hurry = asyncio.Event()  # the second signal
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop)
+        console = ConsoleProcess(self._options.console_port) if self._options.console else None
         try:
             for member, port in zip(self._members, self._ports, strict=True):
                 self._children.append(await self._start(member, port))
             status = await self._wait_until_ready()
             if status is None:
-                self._announce()
+                client_file = self._announce()
+                if console is not None:
+                    console.start(self._bootstrap(), client_file)
                 status = await self._watch()
             return status
         finally:
+            if console is not None:
+                console.stop()
             await self._stop_all()
+
+    def _bootstrap(self) -> str:
+        return ",".join(child.bootstrap for child in self._children)
 
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
@@ -309,8 +318,9 @@ class Nodes:
             return status
         return fail(f"broker {child.member.node_id} {ending(status)} before it was ready", FAILED)
 
-    def _announce(self) -> None:
-        bootstrap = ",".join(child.bootstrap for child in self._children)
+    def _announce(self) -> Path | None:
+        """The settings file for clients, if they need one."""
+        bootstrap = self._bootstrap()
         client_file = self._security.write_client_file(bootstrap) if self._security else None
         if self._options.json:
             facts: dict[str, Any] = {
@@ -321,7 +331,7 @@ class Nodes:
             if client_file is not None:
                 facts["client_file"] = str(client_file)
             say(json.dumps(facts), bootstrap)
-            return
+            return client_file
         first, last = self._children[0].data_dir, self._children[-1].data_dir
         where = str(first) if first == last else f"{first} to {last}, one for each broker"
         if client_file is not None:
@@ -333,6 +343,7 @@ class Nodes:
         else:
             text = GREETING.format(version=__version__, bootstrap=bootstrap, data_dir=where)
         say(text, bootstrap)
+        return client_file
 
     async def _watch(self) -> int:
         """Tell of every node that ends. 0 when asked to stop, FAILED when none is left."""

@@ -21,6 +21,7 @@ from odradek.console.sessions import Session, Sessions
 from odradek.console.settings import ConsoleSettings
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES} bytes"
 SAFE_METHODS = ("GET", "HEAD")
 PUBLIC = ("/login", "/static/", "/favicon.ico")
 COOKIE = "odradek_session"
@@ -40,7 +41,7 @@ HEADERS = {
 
 
 class TooLarge(Exception):
-    pass
+    """413"""
 
 
 class Gate:
@@ -138,7 +139,7 @@ def refused(reason: str, status: int) -> Response:
 
 
 def too_large() -> Response:
-    return JSONResponse({"error": f"the request is larger than {MAX_BODY_BYTES} bytes"}, 413)
+    return JSONResponse({"error": TOO_LARGE}, 413)
 
 
 class _Bounded:

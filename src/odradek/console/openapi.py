@@ -66,7 +66,7 @@ def _operation(summary: str, path: str, query: type, body: type, role: str) -> d
 
 
 def _responses() -> dict[str, Any]:
-    json_ = {"application/json": {}}
+    json_: dict[str, Any] = {"application/json": {}}
     return {
         "responses": {
             "200": {"description": "Done.", "content": json_},

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from odradek.admin.failures import AdminError, BadRequest, NoContact, Refused
 from odradek.console.clusters import Console
+from odradek.console.gate import TOO_LARGE, TooLarge
 from odradek.console.rendering import Renderer
 from odradek.console.requests import Ask, NotFound, Nothing, parse
 from odradek.console.users import Role
@@ -205,6 +206,8 @@ def told(error: Exception) -> tuple[int, str]:
     """The status and the one sentence of a failure; what nobody expected is logged, and not shown."""
     reason = one_line(str(error), 2000)
     match error:
+        case TooLarge():
+            return 413, TOO_LARGE
         case NotFound():
             return 404, reason
         case Forbidden():

@@ -57,9 +57,9 @@ def send(access: Access, record: Outgoing) -> Sent:
         producer.flush(TIMEOUT_S + 5)
     if not outcome:
         raise AdminError(f"{record.topic}: the cluster did not acknowledge the record in time")
-    error, message = outcome[0]
-    if error is not None:
-        raise AdminError(f"{record.topic}: {_reason(access, record, error, quotas)}")
+    failure, message = outcome[0]
+    if failure is not None:
+        raise AdminError(f"{record.topic}: {_reason(access, record, failure, quotas)}")
     partition, offset = message.partition(), message.offset()
     return Sent(record.topic, partition, offset, f"Sent to {record.topic}-{partition} at offset {offset}.")
 

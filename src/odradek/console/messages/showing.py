@@ -15,6 +15,7 @@ VIEWS = ("auto", "json", "text", "hex", "avro")
 IN_A_LIST = 1_000  # characters
 ALONE = 256 * 1024
 HEX_BYTES_IN_A_LINE = 16
+JSON_BEGINNINGS = tuple('{["-0123456789tfn')
 
 Decode = Callable[[bytes], object]  # Avro; raises NoSchema
 
@@ -63,7 +64,7 @@ def show(data: bytes | None, view: str, most: int, decode: Decode) -> Shown:
         return Shown(None, "text", 0)
     if view == "avro":
         try:
-            text = json.dumps(decode(data), ensure_ascii=False, indent=1, default=str)
+            text = _json(decode(data), most)
             return _cut(text, "avro", len(data), most)
         except NoSchema as error:
             shown = show(data, "auto", most, decode)
@@ -83,24 +84,26 @@ def _text(data: bytes, view: str, most: int) -> Shown:
         if not is_split and view == "auto":
             return _hex(data, most)
         text = part.decode(errors="ignore" if is_split else "replace")
-    if (
-        view == "auto"
-        and sum(not (each.isprintable() or each in "\n\r\t") for each in text[:200]) > len(text[:200]) // 8
-    ):
+    if view == "auto" and _looks_binary(text[:200]):
         return _hex(data, most)
-    if (
-        view in ("auto", "json")
-        and len(part) == len(data)
-        and text.lstrip()[:1] in tuple('{["') + tuple("-0123456789tfn")
-    ):
+    if view in ("auto", "json") and len(part) == len(data) and text.lstrip()[:1] in JSON_BEGINNINGS:
         try:
             value = json.loads(text)
-            return _cut(json.dumps(value, ensure_ascii=False, indent=1), "json", len(data), most)
+            return _cut(printable(_json(value, most)), "json", len(data), most)
         except (ValueError, RecursionError):
             pass
     note = "this is not JSON" if view == "json" else None
     shown = _cut(printable(text), "text", len(data), most, len(part) < len(data))
     return Shown(shown.text, shown.view, shown.size_bytes, shown.is_cut, note)
+
+
+def _looks_binary(text: str) -> bool:
+    return sum(not (each.isprintable() or each in "\n\r\t") for each in text) > len(text) // 8
+
+
+def _json(value: object, most: int) -> str:
+    """On one line in a list, indented where there is room."""
+    return json.dumps(value, ensure_ascii=False, indent=2 if most > IN_A_LIST else None, default=str)
 
 
 def _hex(data: bytes, most: int) -> Shown:

@@ -86,7 +86,10 @@ export function localTimes(root) {
     const moment = new Date(time.dateTime);
     if (!Number.isNaN(moment.getTime())) {
       time.title = time.dateTime;
-      time.textContent = moment.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
+      const two = (value, width = 2) => String(value).padStart(width, "0");
+      const day = `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+      const clock = `${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
+      time.textContent = `${day} ${clock}.${two(moment.getMilliseconds(), 3)}`;
     }
   }
 }

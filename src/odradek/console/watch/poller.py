@@ -1,8 +1,8 @@
 """The one thread that asks a cluster, however many people look.
 
-Each part has a pause between two looks, which grows with the time that a look takes: asking for one part takes at most
-a 200th of the time, so that a cluster of 30,000 partitions pays as little for its console as a small one. While nobody
-looks, pauses are longer; whoever comes wakes the poller.
+Each part has a pause between two looks, which grows with the time that brokers take to respond: waiting for one part
+takes at most a 300th of the time, so that a cluster of 30,000 partitions pays as little for its console as a small one.
+While nobody looks, pauses are longer; whoever comes wakes the poller.
 """
 
 import logging
@@ -22,7 +22,8 @@ from odradek.console.watch.seen import Event, Seen
 from odradek.console.watch.topology import TopologyTask
 from odradek.console.watch.transactions import ask_transactions
 
-SHARE = 200  # a look takes at most this part of the time
+SHARE = 300  # waiting for brokers takes at most this part of the time
+HASTE = 20  # the same after a change
 IDLE_FACTOR = 10
 LOOKED_AT_S = 60.0  # after a request somebody is still there
 LONGEST_PAUSE_S = 300.0
@@ -37,6 +38,8 @@ class Part:
     pause_s: float
     look: Callable[[], None]
     due_s: float = 0.0
+    ended_s: float = 0.0  # the last look
+    waited_s: float | None = None  # for brokers, by it
 
 
 class Poller:
@@ -87,6 +90,11 @@ class Poller:
             self.parts[name].due_s = 0.0
         self._wake.set()
 
+    def _hasten(self, *names: str) -> None:
+        """Look again soon, because something was seen to change; a look that takes long still has its pause."""
+        for part in (self.parts[name] for name in names):
+            part.due_s = min(part.due_s, part.ended_s + HASTE * (part.waited_s or 0.0))
+
     def wait_for_first_look(self, timeout_s: float) -> None:
         self._first_look.wait(timeout_s)
 
@@ -104,8 +112,7 @@ class Poller:
             self._look(part)
 
     def _look(self, part: Part) -> None:
-        before_s = time.monotonic()
-        is_known = part.name in self.seen.versions
+        before_s, cpu_before_s = time.monotonic(), time.thread_time()
         try:
             if part.name == "topology" or self.seen.problem is None:
                 part.look()
@@ -113,11 +120,13 @@ class Poller:
             self._failed(part, error)
         except Exception:  # a console that no longer looks would show old truths
             log.exception("looking at the %s of %s failed", part.name, self._access.bootstrap)
-        spent_s = time.monotonic() - before_s
+        part.ended_s = time.monotonic()
+        waited_s = part.ended_s - before_s - (time.thread_time() - cpu_before_s)
+        # One slow response is no reason for a long pause, and the second look makes the first rates.
+        cost_s = 0.0 if part.waited_s is None else min(part.waited_s, waited_s)
+        part.waited_s = waited_s
         factor = IDLE_FACTOR if self._is_idle() else 1
-        pause_s = max(part.pause_s, SHARE * spent_s) * factor
-        if not is_known and part.name == "offsets":
-            pause_s = part.pause_s  # the second look makes the first rates
+        pause_s = max(part.pause_s, SHARE * cost_s) * factor
         part.due_s = time.monotonic() + min(pause_s, LONGEST_PAUSE_S)
         if part.name == "topology":
             self._first_look.set()
@@ -165,6 +174,8 @@ class Poller:
             self.nudge("offsets", "groups", "transactions", "disks")
         if before is not None:
             self._note(topology_events(before, found, _now_ms()))
+            if before.topics.keys() != found.topics.keys():
+                self._hasten("disks", "offsets")
         self._tell("topology")
 
     def _look_at_offsets(self) -> None:

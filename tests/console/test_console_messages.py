@@ -1,0 +1,175 @@
+"""Messages of the console: read forward and back, shown safely, searched in a child, downloaded, sent."""
+
+import csv
+import io
+import json
+import time
+from typing import Any
+
+import pytest
+
+from odradek.console.messages.schemas import Schemas
+from odradek.console.messages.showing import ALONE, IN_A_LIST, show
+from tests.console.conftest import API, Browser
+
+
+def produce(browser: Browser, topic: str, **body: Any) -> dict[str, Any]:
+    answer = browser.send("POST", f"{API}/topics/{topic}/messages", body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.fixture
+def ten(browser: Browser, topic: str) -> str:
+    """A topic with ten messages in partition 0."""
+    for number in range(10):
+        value = json.dumps({"number": number, "name": f"book {number}"})
+        produce(browser, topic, key=f"key-{number}", value=value, headers=[["source", "web"]], partition=0)
+    return topic
+
+
+def read(browser: Browser, topic: str, query: str = "") -> Any:
+    answer = browser.get(f"{API}/topics/{topic}/messages?{query}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def offsets(page: Any) -> list[int]:
+    return [one["offset"] for one in page["records"]]
+
+
+def test_the_newest_come_first_and_older_ones_follow(browser: Browser, ten: str) -> None:
+    page = read(browser, ten, "limit=4")
+    assert offsets(page) == [9, 8, 7, 6]
+    older = read(browser, ten, f"limit=4&before={page['older']}")
+    assert offsets(older) == [5, 4, 3, 2]
+    last = read(browser, ten, f"limit=4&before={older['older']}")
+    assert offsets(last) == [1, 0]
+    assert last["older"] == ""
+
+
+def test_from_the_beginning_from_an_offset_and_on(browser: Browser, ten: str) -> None:
+    page = read(browser, ten, "start=earliest&limit=3")
+    assert offsets(page)[:3] == [0, 1, 2]
+    assert offsets(read(browser, ten, f"limit=3&after={page['newer']}")) == [3, 4, 5]
+    assert offsets(read(browser, ten, "start=8&partition=0")) == [8, 9]
+    assert offsets(read(browser, ten, "start=@-1h&partition=0&limit=500")) == list(range(10))
+    assert offsets(read(browser, ten, "start=@2100-01-01")) == []
+
+
+def test_following_returns_only_what_is_new(browser: Browser, ten: str) -> None:
+    cursor = read(browser, ten)["newer"]
+    assert offsets(read(browser, ten, f"after={cursor}")) == []
+    produce(browser, ten, value="new", partition=0)
+    assert offsets(read(browser, ten, f"after={cursor}")) == [10]
+
+
+def test_bad_starts_are_refused(browser: Browser, ten: str) -> None:
+    for query in (
+        "start=yesterday",
+        "start=@noon",
+        "start=-5",
+        "before=x",
+        "view=html",
+        "partition=99",
+        "start=" + "9" * 30,
+    ):
+        assert browser.get(f"{API}/topics/{ten}/messages?{query}").status_code in (400, 404), query
+    assert browser.get(f"{API}/topics/no-such-topic-here/messages").status_code == 404
+
+
+def test_one_record_has_a_link(browser: Browser, ten: str) -> None:
+    page = browser.get(f"/c/test/topics/{ten}/messages/0/3")
+    assert "book 3" in page.text
+    assert browser.get(f"{API}/topics/{ten}/messages/0/99").status_code == 404
+
+
+def test_nothing_that_came_from_a_record_is_html(browser: Browser, topic: str) -> None:
+    script = "<script>alert(1)</script>"
+    sent = produce(browser, topic, key=script, value=script, headers=[[script, script]], partition=0)
+    for path in ("messages", f"messages/0/{sent['offset']}"):
+        page = browser.get(f"/c/test/topics/{topic}/{path}").text
+        assert script not in page
+        assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4
+
+
+def test_a_record_is_sent_again(browser: Browser, ten: str) -> None:
+    answer = browser.send("POST", f"{API}/topics/{ten}/messages/0/3/again", {})
+    assert answer.status_code == 200, answer.text
+    sent = answer.json()
+    again = browser.get(f"{API}/topics/{ten}/messages/{sent['partition']}/{sent['offset']}").json()["record"]
+    assert again["key"]["text"] == "key-3"
+    assert again["headers"][0][0] == "source"
+
+
+def test_a_tombstone_and_bytes(browser: Browser, topic: str) -> None:
+    produce(browser, topic, key="gone", value=None, partition=0)
+    produce(browser, topic, value={"base64": "AAECAwT/"}, partition=0)
+    newest, tombstone = read(browser, topic)["records"]
+    assert tombstone["value"]["text"] is None
+    assert newest["value"]["view"] == "hex"
+    assert "00 01 02 03 04 ff" in newest["value"]["text"]
+
+
+def search(browser: Browser, topic: str, **body: Any) -> Any:
+    begun = browser.send("POST", f"{API}/topics/{topic}/searches", body)
+    assert begun.status_code == 200, begun.text
+    limit_s = time.monotonic() + 30
+    while True:
+        found = browser.get(f"{API}/topics/{topic}/searches/{begun.json()['id']}").json()
+        if not found["is_running"]:
+            return found
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+
+
+def test_a_search_finds_by_the_filters_of_the_command_line(browser: Browser, ten: str) -> None:
+    found = search(browser, ten, filters=["value.$.number>=7", "header.source=web"])
+    assert offsets(found) == [7, 8, 9]
+    assert (found["scanned"], found["total"], found["error"]) == (10, 10, None)
+    assert offsets(search(browser, ten, filters=["key=key-4"])) == [4]
+    limited = search(browser, ten, filters=["book"], limit=2)
+    assert len(limited["records"]) == 2
+    assert limited["is_limited"]
+
+
+def test_a_search_that_cannot_be_is_refused(browser: Browser, ten: str) -> None:
+    assert browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": ["value~("]}).status_code == 400
+    assert "no such topic" in search(browser, "no-such-topic-here", filters=["x"])["error"]
+    assert browser.get(f"{API}/topics/{ten}/searches/unknown").status_code == 404
+
+
+def test_downloads(browser: Browser, ten: str) -> None:
+    lines = browser.get(f"{API}/topics/{ten}/download?format=jsonl&filter=key%3Dkey-2").text.splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["key-2"]
+    produce(browser, ten, key="=1+1", value="x", partition=0)
+    answer = browser.get(f"{API}/topics/{ten}/download?format=csv")
+    assert "attachment" in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["key"] for row in rows][-1] == "'=1+1"
+
+
+def no_schema(data: bytes) -> object:
+    return Schemas(None).decode(data)
+
+
+def test_what_a_value_looks_like() -> None:
+    assert show(b'{"a": 1}', "auto", IN_A_LIST, no_schema).text == '{"a": 1}'
+    assert show(b'{"a":1}', "json", ALONE, no_schema).text == '{\n  "a": 1\n}'
+    assert show(b"plain", "json", ALONE, no_schema).note == "this is not JSON"
+    assert show("a\u202eb".encode(), "text", ALONE, no_schema).text == "a\\u202eb"
+    long = show("ä".encode() * 5000, "auto", IN_A_LIST, no_schema)
+    assert long.is_cut
+    assert long.text == "ä" * IN_A_LIST
+    assert show(b"[" * 100_000, "auto", ALONE, no_schema).view == "text"
+    avro = show(b"\0\0\0\0\7abc", "avro", ALONE, no_schema)
+    assert "schema 7" in (avro.note or "")
+
+
+def test_a_large_message_is_cut_in_lists(browser: Browser, topic: str) -> None:
+    produce(browser, topic, value="x" * 900_000, partition=0)
+    (found,) = read(browser, topic)["records"]
+    assert found["value"]["is_cut"]
+    assert len(found["value"]["text"]) == IN_A_LIST
+    assert found["value"]["size_bytes"] == 900_000

@@ -1,0 +1,272 @@
+"""Hostile requests: none of them succeeds. And what the console allows whom."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.admin.access import Access
+from odradek.admin.failures import AdminError
+from odradek.console.gate import MAX_BODY_BYTES
+from odradek.console.settings import ConsoleSettings
+from odradek.console.users import (
+    FAILURES_ALLOWED,
+    Attempts,
+    Role,
+    hash_password,
+    is_password,
+    read_users,
+    write_user,
+)
+from tests.console.conftest import API, BASE, Browser
+
+BODY = {"topic": "never-created"}
+
+
+def test_a_change_needs_the_token_of_its_session(browser: Browser, consoles: Callable[..., Browser]) -> None:
+    another = consoles()
+    for token in ("", "wrong", another.token()):
+        answer = browser.send("POST", f"{API}/topics", BODY, **{"X-CSRF-Token": token})
+        assert answer.status_code == 403
+    browser.client.cookies.clear()
+    answer = browser.client.post(f"{API}/topics", json=BODY, headers={"Origin": BASE, "X-CSRF-Token": "x"})
+    assert answer.status_code in (401, 403)
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:9999", "https://localhost:8090"]
+)
+def test_a_change_from_another_site_is_refused(browser: Browser, origin: str) -> None:
+    assert browser.send("POST", f"{API}/topics", BODY, Origin=origin).status_code == 403
+
+
+def test_reading_from_another_sites_page_is_refused_but_links_work(browser: Browser) -> None:
+    foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert browser.get(API, **foreign).status_code == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert browser.get("/c/test", **link).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example:8090", "127.0.0.1.nip.io", "", "[::1"]
+)
+def test_another_host_name_is_refused(browser: Browser, host: str) -> None:
+    """A page that lets its own name point to this machine (DNS rebinding)."""
+    for path in ("/", "/c/test", API, "/api/session", "/static/x/console.css"):
+        assert browser.get(path, Host=host).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/x/../app.py",
+        "/static/x/..%2fapp.py",
+        "/static/x/%2e%2e/%2e%2e/app.py",
+        "/static/../../etc/passwd",
+        "/static/x//etc/passwd",
+        "/c/..%2f..%2fetc/topics",
+    ],
+)
+def test_no_path_leads_out(browser: Browser, path: str) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+def test_oversized_bodies_are_refused(browser: Browser) -> None:
+    large = {"topic": "x" * (MAX_BODY_BYTES + 1)}
+    assert browser.send("POST", f"{API}/topics", large).status_code == 413
+
+    def pieces():  # type: ignore[no-untyped-def]
+        for _ in range(MAX_BODY_BYTES // 65536 + 2):
+            yield b" " * 65536
+
+    headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
+    answer = browser.client.post(f"{API}/topics", content=pieces(), headers=headers)
+    assert answer.status_code == 413
+
+
+def test_bodies_that_are_not_json_objects_are_refused(browser: Browser) -> None:
+    headers = {"X-CSRF-Token": browser.token(), "Origin": BASE}
+    for content, kind in (
+        (b"topic=x", "application/x-www-form-urlencoded"),
+        (b'{"topic": "x"}', "text/plain"),
+        (b"[1]", "application/json"),
+        (b"{", "application/json"),
+        (b"[" * 50_000, "application/json"),
+    ):
+        sent = {**headers, "Content-Type": kind}
+        assert browser.client.post(f"{API}/topics", content=content, headers=sent).status_code == 400, (
+            content[:20]
+        )
+
+
+def test_every_response_forbids_inline_scripts(browser: Browser) -> None:
+    for path in ("/c/test", API, "/nowhere", "/c/test/topics/%3Cscript%3E"):
+        answer = browser.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe-inline" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "<script>" not in answer.text
+
+
+def test_no_template_has_an_inline_script_or_style() -> None:
+    import odradek.console
+
+    for path in (Path(odradek.console.__file__).parent / "templates").iterdir():
+        text = path.read_text()
+        assert "|safe" not in text.replace(" ", "")
+        assert " style=" not in text and "<style" not in text, path
+        assert " onclick=" not in text and "<script>" not in text, path
+    for path in (Path(odradek.console.__file__).parent / "static").glob("*.js"):
+        assert "innerHTML" not in path.read_text(), path
+
+
+def test_scripts_in_a_query_are_shown_as_text(browser: Browser) -> None:
+    page = browser.get("/c/test/topics?search=%3Cscript%3Ealert(1)%3C/script%3E").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+@pytest.mark.plants_traceback
+def test_a_failure_nobody_expected_shows_no_traceback(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import odradek.console.pages.messages as messages
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("the secret reason")
+
+    monkeypatch.setattr(messages, "read_one", fail)
+    answer = browser.get(f"{API}/topics/some/messages/0/0")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+
+
+def test_a_cluster_that_is_away_is_told(consoles: Callable[..., Browser]) -> None:
+    away = consoles(clusters={"test": Access("localhost:1", {})})
+    page = away.get("/c/test")
+    assert page.status_code == 200
+    assert "Does not respond" in page.text
+    assert away.get(f"{API}/topics/x").status_code in (409, 502)
+    assert away.get("/c/test/topics/x/messages").status_code == 502
+
+
+# Who may do what
+
+
+def test_without_tls_and_login_only_this_machine_is_served(tmp_path: Path) -> None:
+    clusters = {"test": Access("localhost:1", {})}
+    file = tmp_path / "file"
+    for settings in ({}, {"users_file": file}, {"certificate": file, "key": file}):
+        with pytest.raises(AdminError, match="TLS and a login"):
+            ConsoleSettings(clusters, host="0.0.0.0", **settings).check()
+    ConsoleSettings(clusters, host="0.0.0.0", users_file=file, certificate=file, key=file).check()
+    for host in ("localhost", "127.0.0.1", "::1"):
+        ConsoleSettings(clusters, host=host).check()
+    with pytest.raises(AdminError, match="both"):
+        ConsoleSettings(clusters, certificate=file).check()
+
+
+def test_a_read_only_console_changes_nothing(consoles: Callable[..., Browser]) -> None:
+    browser = consoles(read_only=True)
+    answer = browser.send("POST", f"{API}/topics", BODY)
+    assert answer.status_code == 403
+    assert "read-only" in answer.json()["error"]
+    assert "Create topic" not in browser.get("/c/test/topics").text
+
+
+def log_in(browser: Browser, user: str, password: str) -> int:
+    browser.get("/login")
+    token = browser.get("/login").text.split('name="csrf-token" content="')[1].split('"')[0]
+    headers = {"X-CSRF-Token": token, "Origin": BASE}
+    body = {"user": user, "password": password}
+    return int(browser.client.post("/login", json=body, headers=headers).status_code)
+
+
+def test_roles(consoles: Callable[..., Browser], users_file: Path) -> None:
+    for role in Role:
+        write_user(users_file, f"a {role}", "right", role)
+    browser = consoles(users_file=users_file)
+    assert browser.get(API).status_code == 401
+    assert (
+        browser.get("/c/test/topics?search=x").headers["location"]
+        == "/login?next=%2Fc%2Ftest%2Ftopics%3Fsearch%3Dx"
+    )
+    assert log_in(browser, "a viewer", "wrong") == 403
+    assert browser.get(API).status_code == 401
+    assert log_in(browser, "a viewer", "right") == 200
+    assert browser.get(API).status_code == 200
+    assert browser.send("POST", f"{API}/topics", BODY).status_code == 403
+    assert browser.get(f"{API}/users").status_code == 403
+    assert browser.send("POST", "/logout").status_code == 200
+    assert browser.get(API).status_code == 401
+    assert log_in(browser, "an editor", "right") == 403, "there is no such user"
+    assert log_in(browser, "a editor", "right") == 200
+    refused = browser.send("DELETE", f"{API}/topics/x", {"confirm": "x"})
+    assert (refused.status_code, "needs the role admin" in refused.text) == (403, True)
+
+
+def test_a_login_changes_the_session(consoles: Callable[..., Browser], users_file: Path) -> None:
+    """A cookie that somebody planted before the login is worth nothing after it."""
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    browser = consoles(users_file=users_file)
+    browser.get("/login")
+    before = browser.client.cookies["odradek_session"]
+    assert log_in(browser, "alice", "right") == 200
+    assert browser.client.cookies["odradek_session"] != before
+
+
+def test_wrong_logins_are_limited(consoles: Callable[..., Browser], users_file: Path) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    browser = consoles(users_file=users_file)
+    statuses = [log_in(browser, "alice", f"wrong {number}") for number in range(FAILURES_ALLOWED + 2)]
+    assert statuses == [403] * FAILURES_ALLOWED + [429] * 2
+    assert log_in(browser, "alice", "right") == 429
+
+
+def test_failures_are_forgotten_after_a_while() -> None:
+    now_s = 0.0
+    attempts = Attempts(lambda: now_s)
+    for _ in range(FAILURES_ALLOWED):
+        assert not attempts.is_blocked("user a")
+        attempts.failed("user a")
+    assert attempts.is_blocked("user a")
+    assert not attempts.is_blocked("user b")
+    now_s = 1000.0
+    assert not attempts.is_blocked("user a")
+
+
+def test_passwords_are_hashed_and_the_file_is_private(users_file: Path) -> None:
+    write_user(users_file, "alice", "secret", Role.EDITOR)
+    write_user(users_file, "bob", "other", Role.VIEWER)
+    assert "secret" not in users_file.read_text()
+    assert users_file.stat().st_mode & 0o077 == 0
+    users = read_users(users_file)
+    assert (users["alice"].role, users["bob"].role) == (Role.EDITOR, Role.VIEWER)
+    assert is_password("secret", users["alice"].password)
+    assert not is_password("other", users["alice"].password)
+    assert hash_password("x") != hash_password("x")
+    assert not is_password("x", "plain text")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[users.a]\nrole='boss'\npassword='scrypt$'", "[users.a]\nrole='admin'\npassword='x'", "["]
+)
+def test_a_users_file_that_says_nothing_is_refused(users_file: Path, text: str) -> None:
+    users_file.write_text(text)
+    with pytest.raises(AdminError):
+        read_users(users_file)
+
+
+def test_every_change_has_an_audit_line(browser: Browser, topic: str) -> None:
+    browser.send("DELETE", f"{API}/topics/{topic}", {"confirm": "x"})
+    file = browser.client.app.state.console.settings.audit_file  # type: ignore[attr-defined]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    mine = [
+        (one["user"], one["action"], one["outcome"].split(":")[0]) for one in lines if topic in one["target"]
+    ]
+    assert mine == [("local", "create a topic", "done"), ("local", "delete a topic", "refused")]

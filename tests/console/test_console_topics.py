@@ -1,0 +1,109 @@
+"""Topics of the console: the same function is a page and JSON, and changes reach the cluster."""
+
+import time
+
+from tests.console.conftest import API, Browser
+
+
+def until(condition, timeout_s: float = 20.0):  # type: ignore[no-untyped-def]
+    """Wait for what the poller has to see first."""
+    limit_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < limit_s, "not in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_a_topic_that_was_created_is_listed(browser: Browser, topic: str) -> None:
+    def listed():  # type: ignore[no-untyped-def]
+        return browser.get(f"{API}/topics?search={topic}").json()["topics"]
+
+    (row,) = until(listed)
+    assert (row["topic"], row["partition_count"], row["replication_factor"]) == (topic, 2, 1)
+    assert topic in browser.get(f"/c/test/topics?search={topic}").text
+    assert browser.get(f"{API}/topics?search=no-such-{topic}").json()["topics"] == []
+
+
+def test_a_fragment_is_the_live_part_of_its_page(browser: Browser) -> None:
+    fragment = browser.get("/c/test/topics", **{"X-Fragment": "1"}).text
+    assert "<html" not in fragment
+    assert "<html" in browser.get("/c/test/topics").text
+
+
+def test_settings_are_changed_and_reset(browser: Browser, topic: str) -> None:
+    def retention() -> tuple[str, str]:
+        settings = browser.get(f"{API}/topics/{topic}/settings").json()["settings"]
+        return next((one["value"], one["source"]) for one in settings if one["key"] == "retention.ms")
+
+    before = retention()
+    assert before[1] == "default"
+    assert (
+        browser.send("PATCH", f"{API}/topics/{topic}", {"set": {"retention.ms": "1234567"}}).status_code
+        == 200
+    )
+    assert retention() == ("1234567", "topic")
+    assert browser.send("PATCH", f"{API}/topics/{topic}", {"delete": ["retention.ms"]}).status_code == 200
+    assert retention() == before
+
+
+def test_a_refused_setting_is_told_in_a_sentence(browser: Browser, topic: str) -> None:
+    answer = browser.send("PATCH", f"{API}/topics/{topic}", {"set": {"retention.sm": "1"}})
+    assert answer.status_code == 409
+    assert "retention.sm" in answer.json()["error"]
+
+
+def test_partitions_are_added_but_never_removed(browser: Browser, topic: str) -> None:
+    assert browser.send("PATCH", f"{API}/topics/{topic}", {"partitions": 3}).status_code == 200
+    assert browser.get(f"{API}/topics/{topic}").json()["partition_count"] == 3
+    assert browser.send("PATCH", f"{API}/topics/{topic}", {"partitions": 1}).status_code == 409
+
+
+def test_a_topic_is_deleted_only_by_typing_its_name(browser: Browser, topic: str) -> None:
+    assert browser.send("DELETE", f"{API}/topics/{topic}", {"confirm": "another"}).status_code == 400
+    assert browser.get(f"{API}/topics/{topic}").status_code == 200
+    assert browser.send("DELETE", f"{API}/topics/{topic}", {"confirm": topic}).status_code == 200
+    assert browser.get(f"{API}/topics/{topic}").status_code == 404
+    page = browser.get(f"/c/test/topics/{topic}")
+    assert page.status_code == 404
+    assert "no such topic" in page.text
+
+
+def test_internal_topics_are_not_changed(browser: Browser) -> None:
+    answer = browser.send("DELETE", f"{API}/topics/__consumer_offsets", {"confirm": "__consumer_offsets"})
+    assert answer.status_code == 400
+    assert "internal" in answer.json()["error"]
+
+
+def test_unknown_fields_and_wrong_types_are_refused(browser: Browser) -> None:
+    for body in ({"topic": "x", "replicas": 1}, {"topic": "x", "partitions": "many"}, {}, {"topic": 7}):
+        assert browser.send("POST", f"{API}/topics", body).status_code == 400, body
+    assert browser.get(f"{API}/topics?page=one").status_code == 400
+    assert browser.get(f"{API}/topics?sort=colour").status_code == 400
+
+
+def test_the_overview_has_the_sentences_of_cluster_status(browser: Browser) -> None:
+    view = until(lambda: (found := browser.get(API).json())["is_known"] and found)
+    assert view["problem"] is None
+    assert view["problems"] == []
+    assert [one["broker"] for one in view["brokers"]] == [1]
+    assert "may lose" in view["tolerance"]
+    assert "Healthy" in browser.get("/c/test").text
+
+
+def test_the_api_describes_itself(browser: Browser) -> None:
+    described = browser.get("/api").json()
+    assert described["openapi"].startswith("3.")
+    operation = described["paths"]["/api/clusters/{cluster}/topics"]["post"]
+    assert operation["requestBody"]["content"]["application/json"]["schema"]["required"] == ["topic"]
+    for path, operations in described["paths"].items():
+        for method, one in operations.items():
+            assert one["summary"].endswith("."), (method, path)
+
+
+def test_users_are_added_and_removed_where_the_cluster_serves_them(browser: Browser) -> None:
+    body = {"user": "alice", "password": "secret", "mechanism": "SCRAM-SHA-256"}
+    assert browser.send("POST", f"{API}/users", body).status_code == 200
+    listed = until(lambda: browser.get(f"{API}/users").json()["users"])
+    assert [(one["user"], one["mechanism"]) for one in listed] == [("alice", "SCRAM-SHA-256")]
+    assert browser.send("DELETE", f"{API}/users", {"user": "alice", "confirm": ""}).status_code == 400
+    assert browser.send("DELETE", f"{API}/users", {"user": "alice", "confirm": "alice"}).status_code == 200
