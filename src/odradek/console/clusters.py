@@ -12,6 +12,7 @@ from odradek.console.sessions import Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.stream import Hub
 from odradek.console.users import read_users
+from odradek.console.watch.lag import LagHistories
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
@@ -22,7 +23,7 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
-        self.album = Album()
+        self.album, self.lags = Album(), LagHistories()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property

@@ -8,6 +8,7 @@ Before that somebody chooses a topic: `tiles` places servers and topics, `mosaic
 """
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from odradek.console.picture.scene import GroupScene, PartitionScene, ReplicaScene, Scene
 
@@ -214,7 +215,7 @@ def _share(
 
 
 def _place_groups(drawing: Drawing, scene: Scene, x: int, y: int, width: int) -> None:
-    style = 0
+    styles = styles_of([(group.group, one.name) for group in scene.groups for one in group.consumers])
     for number, group in enumerate(scene.groups):
         text = group.group if len(group.group) <= 26 else f"{group.group[:25]}…"
         drawing.groups.append(GroupTitle(f"group-{number}", x, y + 16, f"{text} · {group.state}"))
@@ -229,14 +230,26 @@ def _place_groups(drawing: Drawing, scene: Scene, x: int, y: int, width: int) ->
                     name=consumer.name,
                     reads=_reads(consumer.partitions),
                     lag=_lag(scene, group, consumer.partitions),
-                    style=style % READERS,
+                    style=styles.pop(0),
                 )
             )
-            style += 1
             y += CONSUMER + GAP // 2
         if not group.consumers:
             y += GAP
     drawing.height = max(drawing.height, y + MARGIN)
+
+
+def styles_of(names: list[tuple[str, str]]) -> list[int]:
+    """A colour and dash for each consumer, by its name: who stays keeps it when others come and go."""
+    free, styles = set(range(READERS)), []
+    for name in names:
+        wanted = crc32("\0".join(name).encode())
+        style = next(
+            (at for step in range(READERS) if (at := (wanted + step) % READERS) in free), wanted % READERS
+        )
+        free.discard(style)
+        styles.append(style)
+    return styles
 
 
 def _draw_lines(drawing: Drawing, scene: Scene, lane_x: int, is_wide: bool) -> None:

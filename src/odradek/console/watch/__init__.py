@@ -6,6 +6,7 @@ topology      brokers, topics, leaders, the quorum, and what is wrong with them
 disks         space of brokers and sizes of topics
 offsets       where logs end, and so how fast they grow
 groups        groups and their lag
+lag           the lag of groups that somebody looks at, over time
 transactions  open ones
 events        differences between two topologies in sentences; pure
 """
