@@ -13,6 +13,7 @@ from odradek.console.settings import ConsoleSettings
 from odradek.console.stream import Hub
 from odradek.console.users import read_users
 from odradek.console.watch.lag import LagHistories
+from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
@@ -23,7 +24,7 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
-        self.album, self.lags = Album(), LagHistories()
+        self.album, self.lags, self.ledger = Album(), LagHistories(), LedgerWatch()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property

@@ -8,5 +8,6 @@ offsets       where logs end, and so how fast they grow
 groups        groups and their lag
 lag           the lag of groups that somebody looks at, over time
 transactions  open ones
+ledger        what sinks have written exactly once, when somebody looks
 events        differences between two topologies in sentences; pure
 """
