@@ -9,7 +9,8 @@ from tests.console.test_console_topics import until
 @pytest.fixture
 def seen(browser: Browser, topic: str) -> str:
     """The topic, as soon as the poller has seen it."""
-    until(lambda: topic in browser.seen().seen.topology.topics)
+    poller = browser.seen()
+    until(lambda: poller.seen.topology is not None and topic in poller.seen.topology.topics)
     return topic
 
 

@@ -53,8 +53,8 @@ def test_rows_a_second_count_batches_that_nobody_saw() -> None:
 def test_an_album_asks_once_however_many_look() -> None:
     album, asked = Album(), []
 
-    def ask() -> Scene:
-        asked.append(1)
+    def ask(before: Scene | None) -> Scene:
+        asked.append(before)
         return Scene("orders", (), ())
 
     assert album.look("orders", ask) == album.look("orders", ask)

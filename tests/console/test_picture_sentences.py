@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from odradek.console.picture.asking import MOST_MISSED, waiting_groups
 from odradek.console.picture.scene import (
     BrokerScene,
     ConsumerScene,
@@ -79,3 +80,19 @@ def test_many_partitions_are_named_by_their_number() -> None:
     assert partitions_named([2]) == "partition 2"
     assert partitions_named([1, 0]) == "partitions 0 and 1"
     assert partitions_named(range(10)) == "partitions 0, 1, 2, 3 and 6 more"
+
+
+def test_a_group_whose_coordinator_dies_waits_for_another() -> None:
+    led = replace(group(a=(0, 1, 2)), coordinator=1)
+    before = replace(WELL, groups=(led,))
+    (waiting,) = waiting_groups(before, set(), {2, 3})
+    assert waiting_groups(before, set(), {1, 2, 3}) == [], "it is gone, not its coordinator"
+    assert waiting_groups(before, {"readers"}, {2, 3}) == []
+    without = replace(WELL, groups=(waiting,))
+    assert told(before, without) == ["group readers waits for a coordinator, after broker 1"]
+    assert told(without, replace(WELL, groups=(replace(led, coordinator=3),))) == [
+        "broker 3 coordinates group readers now"
+    ]
+    for _ in range(MOST_MISSED):
+        without = replace(WELL, groups=tuple(waiting_groups(without, set(), {2, 3})))
+    assert without.groups == (), "nobody waits for ever"

@@ -56,6 +56,11 @@ def letter_of(topic: str, found: Found) -> Letter | None:
     return letter if letter.facts["pipeline"] is not None and letter.facts["reason"] is not None else None
 
 
+def can_be_sent(letter: Letter) -> bool:
+    """True if it has a whole record that came from a topic."""
+    return letter.facts["content"] == WHOLE and letter.facts["topic"] is not None
+
+
 def newest_letters(access: Access, topic: str, limit: int) -> list[tuple[Found, Letter | None]]:
     found = read_newest(access, topic, None, limit).records
     return [(one, letter_of(topic, one)) for one in found]
@@ -111,7 +116,7 @@ def _counted(topic: str, one: Found, outcome: Replayed, reasons: Counter[str]) -
         outcome.others += 1
         return None
     reasons[letter.facts["reason"]] += 1
-    if letter.facts["content"] != WHOLE or letter.facts["topic"] is None:
+    if not can_be_sent(letter):
         outcome.kept += 1
         return None
     return letter

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from odradek.admin.access import Access
 from odradek.admin.places import is_internal
 from odradek.admin.topics import NewTopic, create_topics
 from odradek.console.picture.asking import ask_scene
 from odradek.console.picture.exercise import GROUP_SIZE, PARTITIONS, PRODUCER, TOPIC, group_of
-from odradek.console.picture.layout import DEFAULT_WIDTH, Drawing, Spot, draw, mosaic, tiles
+from odradek.console.picture.layout import DEFAULT_WIDTH, Drawing, Spot, clamped, draw, mosaic, tiles
 from odradek.console.picture.scene import Scene
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, NotFound, doc
@@ -55,21 +56,23 @@ class Square:
 
 @dataclass(frozen=True)
 class PictureView:
+    """Servers and topics, or one topic with its scene and drawing."""
+
     topic: str | None
     width: int
-    brokers: list[Tile]
-    brokers_height: int
-    topics: list[Tile]
-    topics_height: int
-    topic_count: int
-    scene: Scene | None
-    drawing: Drawing | None
-    squares: list[Square]
-    squares_height: int
-    partition_count: int
-    first: int
     events: list[Event]
-    running: list[str]  # consumers and the producer of the exercise
+    brokers: list[Tile] = field(default_factory=list)
+    brokers_height: int = 0
+    topics: list[Tile] = field(default_factory=list)
+    topics_height: int = 0
+    topic_count: int = 0
+    scene: Scene | None = None
+    drawing: Drawing | None = None
+    squares: list[Square] = field(default_factory=list)
+    squares_height: int = 0
+    partition_count: int = 0
+    first: int = 0
+    running: list[str] = field(default_factory=list)  # consumers and the producer of the exercise
     exercise_topic: str = TOPIC
     producer: str = PRODUCER
     rows: int = ROWS
@@ -97,13 +100,19 @@ def view(ask: Ask) -> PictureView:
 
 
 def cluster_picture(ask: Ask, seen: Seen, own: list[TopicSeen]) -> PictureView:
-    width = ask.query.width
+    width = clamped(ask.query.width)
     shown = sorted(own, key=lambda one: (-one.offline, -one.not_in_sync, one.name))[:TOPICS_SHOWN]
     brokers, brokers_height = broker_tiles(seen, width)
     topics, topics_height = topic_tiles(shown, width)
     return PictureView(
-        *(None, width, brokers, brokers_height, topics, topics_height, len(own)),
-        *(None, None, [], 0, 0, 0, list(seen.events)[:EVENTS_SHOWN], []),
+        topic=None,
+        width=width,
+        events=list(seen.events)[:EVENTS_SHOWN],
+        brokers=brokers,
+        brokers_height=brokers_height,
+        topics=topics,
+        topics_height=topics_height,
+        topic_count=len(own),
     )
 
 
@@ -163,18 +172,31 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
     found = seen.topology.topics.get(topic) if seen.topology is not None else None
     if found is None:
         raise NotFound(f"{topic}: no such topic")
-    count, width = len(found.leaders), ask.query.width
+    count, width = len(found.leaders), clamped(ask.query.width)
     first = min(max(ask.query.first, 0), max(count - 1, 0)) // ROWS * ROWS
-    access = ask.access()
+    access = impatient(ask.access())
     scene, events = ask.cluster.album.look(
-        (topic, first), lambda: ask_scene(access, ask.cluster.seen, topic, first, ROWS)
+        (topic, first), lambda before: ask_scene(access, ask.cluster.seen, topic, first, ROWS, before)
     )
     squares, squares_height = squares_of(found, width) if count > ROWS else ([], 0)
-    running = ask.console.exercises.running(ask.cluster.name, topic)
     return PictureView(
-        *(topic, width, [], 0, [], 0, 0, scene, draw(scene, width)),
-        *(squares, squares_height, count, first, events[:EVENTS_SHOWN], running),
+        topic=topic,
+        width=width,
+        events=events[:EVENTS_SHOWN],
+        scene=scene,
+        drawing=draw(scene, width),
+        squares=squares,
+        squares_height=squares_height,
+        partition_count=count,
+        first=first,
+        running=ask.console.exercises.running(ask.cluster.name, topic),
     )
+
+
+def impatient(access: Access) -> Access:
+    """A broker that does not respond must not hold up the picture of those that do."""
+    timeouts = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
+    return replace(access, given=access.given | timeouts)
 
 
 def squares_of(topic: TopicSeen, width: int) -> tuple[list[Square], int]:

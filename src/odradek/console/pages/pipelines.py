@@ -7,10 +7,18 @@ each query commits the offsets of its finished batches to a group; dead letters 
 from collections import Counter
 from dataclasses import dataclass
 
+from odradek.admin.dead_letters import Letter
 from odradek.admin.failures import AdminError, BadRequest
 from odradek.admin.places import is_internal
-from odradek.console.messages.letters import Replayed, newest_letters, progress_of, replay
+from odradek.console.messages.letters import (
+    Replayed,
+    can_be_sent,
+    newest_letters,
+    progress_of,
+    replay,
+)
 from odradek.console.messages.reading import reaching
+from odradek.console.messages.showing import Found
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, NotFound, doc
 from odradek.console.users import Role
@@ -155,16 +163,7 @@ def letters_view(ask: Ask) -> LettersPage:
     found = newest_letters(access, topic, LETTERS_COUNTED)
     letters = [(one, letter) for one, letter in found if letter is not None]
     reasons = Counter(letter.facts["reason"] for _, letter in letters)
-    rows = [
-        LetterRow(
-            *(one.partition, one.record.offset, one.record.timestamp),
-            *(str(letter.facts[name] or "") for name in ("pipeline", "stage", "name", "reason")),
-            origin_of(letter.facts),
-            text_of(letter.value),
-            letter.facts["content"] == "record" and letter.facts["topic"] is not None,
-        )
-        for one, letter in letters[:LETTERS_SHOWN]
-    ]
+    rows = [letter_row(one, letter) for one, letter in letters[:LETTERS_SHOWN]]
     begins = progress_of(access, topic)
     ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
     waiting = None
@@ -173,11 +172,21 @@ def letters_view(ask: Ask) -> LettersPage:
     return LettersPage(topic, rows, reasons.most_common(20), len(letters), len(found) - len(letters), waiting)
 
 
-def origin_of(facts: object) -> str:
-    assert isinstance(facts, dict)
-    if facts["topic"] is not None:
-        return f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
-    return facts["file"] or "unknown"
+def letter_row(found: Found, letter: Letter) -> LetterRow:
+    facts = {name: "" if value is None else str(value) for name, value in letter.facts.items()}
+    origin = f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
+    return LetterRow(
+        partition=found.partition,
+        offset=found.record.offset,
+        timestamp_ms=found.record.timestamp,
+        pipeline=facts["pipeline"],
+        stage=facts["stage"],
+        name=facts["name"],
+        reason=facts["reason"],
+        origin=origin if facts["topic"] else facts["file"] or "unknown",
+        text=text_of(letter.value),
+        can_be_sent=can_be_sent(letter),
+    )
 
 
 def text_of(value: bytes | None) -> str:

@@ -34,7 +34,7 @@ class Album:
         self._leaves: OrderedDict[object, Leaf] = OrderedDict()
         self._lock = threading.Lock()
 
-    def look(self, key: object, ask: Callable[[], Scene]) -> tuple[Scene, list[Event]]:
+    def look(self, key: object, ask: Callable[[Scene | None], Scene]) -> tuple[Scene, list[Event]]:
         with self._lock:
             leaf = self._leaves.setdefault(key, Leaf())
             self._leaves.move_to_end(key)
@@ -43,7 +43,7 @@ class Album:
         with leaf.lock:
             now_s = time.monotonic()
             if leaf.scene is None or now_s - leaf.seen_s > max(FRESH_S, SHARE * leaf.spent_s):
-                scene = ask()
+                scene = ask(leaf.scene)
                 if leaf.scene is not None and now_s - leaf.seen_s < FORGOTTEN_S:
                     leaf.events.extendleft(changes(leaf.scene, scene, time.time_ns() // 1_000_000))
                 leaf.scene, leaf.seen_s = scene, time.monotonic()

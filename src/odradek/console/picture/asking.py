@@ -1,18 +1,21 @@
 """A scene: leaders and in-sync replicas from what the poller has seen, offsets, sizes and groups from brokers.
 
 ListOffsets tells consumers the high watermark and replicas the log end, so the leader is asked as both. Whoever does
-not respond is left out of the picture, and the rest is drawn.
+not respond is left out of the picture, and the rest is drawn. Nothing is tried twice: the next look comes soon, and a
+picture has to move while brokers die.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from odradek.admin.access import Access, Address
 from odradek.admin.failures import AdminError
-from odradek.admin.groups import describe_group
-from odradek.admin.offsets import LATEST, READ_UNCOMMITTED, committed_offsets, list_offsets_on
+from odradek.admin.groups import Group, describe_group_at
+from odradek.admin.offsets import LATEST, READ_UNCOMMITTED, list_offsets_on
 from odradek.admin.places import Place
-from odradek.admin.requests import ask
+from odradek.admin.requests import Node, ask
 from odradek.console.picture.scene import (
+    NO_COORDINATOR,
     BrokerScene,
     ConsumerScene,
     GroupScene,
@@ -21,6 +24,7 @@ from odradek.console.picture.scene import (
     Scene,
 )
 from odradek.console.requests import NotFound
+from odradek.console.watch.groups import committed_on
 from odradek.console.watch.seen import GroupSeen, Seen, TopicSeen, Topology
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -35,10 +39,13 @@ from odradek.wire.messages.list_offsets import (
 )
 
 MOST_GROUPS = 4
+MOST_MISSED = 20
 TIMEOUT_MS = 5000
 
 
-def ask_scene(access: Access, seen: Seen, topic: str, first: int, count: int) -> Scene:
+def ask_scene(
+    access: Access, seen: Seen, topic: str, first: int, count: int, before: Scene | None = None
+) -> Scene:
     topology = seen.topology
     found = topology.topics.get(topic) if topology is not None else None
     if topology is None or found is None:
@@ -66,8 +73,9 @@ def ask_scene(access: Access, seen: Seen, topic: str, first: int, count: int) ->
         )
         for number in numbers
     )
-    groups = tuple(_groups(access, topic, (seen.groups or {}).values()))
-    return Scene(topic, _brokers(topology, found), partitions, groups)
+    groups = list(_groups(access, topic, alive, list((seen.groups or {}).values())))
+    groups += waiting_groups(before, {one.group for one in groups}, alive.keys())
+    return Scene(topic, _brokers(topology, found), partitions, tuple(groups))
 
 
 def _brokers(topology: Topology, topic: TopicSeen) -> tuple[BrokerScene, ...]:
@@ -86,7 +94,7 @@ def _offsets(
     led: dict[int, list[int]] = {}
     for number in numbers:
         leader = topic.leaders[number]
-        if leader in alive:
+        if leader is not None and leader in alive:
             led.setdefault(leader, []).append(number)
     for leader, some in led.items():
         try:
@@ -139,29 +147,45 @@ def _sizes(
     return sizes
 
 
-def _groups(access: Access, topic: str, groups: Iterable[GroupSeen]) -> Iterable[GroupScene]:
+def _groups(
+    access: Access, topic: str, alive: Mapping[int, Address], groups: Sequence[GroupSeen]
+) -> Iterator[GroupScene]:
     """Groups that read the topic. One that has members but no offsets yet is described to find out."""
     wanted = [one for one in groups if topic in one.topics]
     wanted += [one for one in groups if not one.topics and one.state not in ("Empty", "Dead")]
     shown = 0
     for one in wanted[: 3 * MOST_GROUPS]:
-        if shown == MOST_GROUPS:
-            return
+        address = alive.get(one.coordinator)
+        if address is None or shown == MOST_GROUPS:
+            continue
         try:
-            found = describe_group(access, one.group)
-            committed = committed_offsets(access, one.group)
+            found = describe_group_at(access, Node(one.coordinator, address), one.group)
+            committed = dict(committed_on(access, address, [one.group])).get(one.group, {})
         except AdminError:
             continue
-        consumers = tuple(
-            ConsumerScene(
-                member.member_id,
-                member.instance_id or member.client_id or member.member_id,
-                tuple(place.partition for place in member.partitions if place.topic == topic),
-            )
-            for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id))
-        )
-        reads = any(consumer.partitions for consumer in consumers)
-        if topic in one.topics or reads:
+        scene = _group(topic, one.coordinator, found, committed)
+        if topic in one.topics or any(consumer.partitions for consumer in scene.consumers):
             shown += 1
-            offsets = {place.partition: offset for place, offset in committed.items() if place.topic == topic}
-            yield GroupScene(one.group, found.state, consumers, offsets)
+            yield scene
+
+
+def _group(topic: str, coordinator: int, found: Group, committed: Mapping[Place, int]) -> GroupScene:
+    consumers = tuple(
+        ConsumerScene(
+            member.member_id,
+            member.instance_id or member.client_id or member.member_id,
+            tuple(place.partition for place in member.partitions if place.topic == topic),
+        )
+        for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id))
+    )
+    offsets = {place.partition: offset for place, offset in committed.items() if place.topic == topic}
+    return GroupScene(found.group, found.state, consumers, offsets, coordinator)
+
+
+def waiting_groups(before: Scene | None, found: Set[str], alive: Set[int]) -> list[GroupScene]:
+    """Groups that were drawn before and whose coordinator is away: they stay until another one has taken over."""
+    return [
+        replace(group, state=NO_COORDINATOR, missed=group.missed + 1)
+        for group in (before.groups if before is not None else ())
+        if group.group not in found and group.coordinator not in alive and group.missed < MOST_MISSED
+    ]

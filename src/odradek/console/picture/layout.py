@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from odradek.console.picture.scene import GroupScene, PartitionScene, ReplicaScene, Scene
+from odradek.wording import readable_size
 
 LEAST_WIDTH, MOST_WIDTH, DEFAULT_WIDTH = 320, 1600, 1040
 WIDE = 640  # from here on consumers are on the right
@@ -25,7 +26,7 @@ READERS = 8  # colours and dashes
 
 @dataclass(frozen=True)
 class Column:
-    """A server; `x` and `width` are None-free even if it has no replica here."""
+    """A server."""
 
     broker: int
     x: int
@@ -105,8 +106,12 @@ class Drawing:
     lines: list[Line] = field(default_factory=list)
 
 
+def clamped(width: int) -> int:
+    return min(max(width, LEAST_WIDTH), MOST_WIDTH)
+
+
 def draw(scene: Scene, width: int) -> Drawing:
-    width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
+    width = clamped(width)
     is_wide = width >= WIDE
     consumers = sum(len(group.consumers) for group in scene.groups)
     lanes = LANE * min(consumers, 2 * READERS) + GAP if consumers else 0
@@ -307,8 +312,6 @@ def _number(value: int | None) -> str:
 
 
 def _size(size_bytes: int | None) -> str:
-    from odradek.wording import readable_size
-
     return readable_size(size_bytes) or ""
 
 
@@ -333,7 +336,7 @@ class Tiling:
 
 def tiles(count: int, width: int) -> Tiling:
     """As many as fit beside each other, all of one width."""
-    width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
+    width = clamped(width)
     across = max(1, (width + TILE_GAP) // (TILE_WIDTH + TILE_GAP))
     across = min(across, max(count, 1))
     each = min((width - TILE_GAP * (across - 1)) // across, TILE_WIDTH + 60)
@@ -347,7 +350,7 @@ def tiles(count: int, width: int) -> Tiling:
 
 def mosaic(count: int, width: int) -> Tiling:
     """A square for each partition."""
-    width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
+    width = clamped(width)
     across = max(1, width // (SQUARE + 2))
     spots = [Spot(at % across * (SQUARE + 2), at // across * (SQUARE + 2), SQUARE) for at in range(count)]
     return Tiling(spots, -(-count // across) * (SQUARE + 2))

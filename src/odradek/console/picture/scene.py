@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+NO_COORDINATOR = "no coordinator"  # the state of a group whose coordinator is away
+
 
 @dataclass(frozen=True)
 class BrokerScene:
@@ -58,6 +60,8 @@ class GroupScene:
     state: str
     consumers: tuple[ConsumerScene, ...]
     committed: dict[int, int] = field(default_factory=dict)  # by partition
+    coordinator: int = -1
+    missed: int = 0  # looks since its coordinator is away
 
     def readers(self) -> dict[int, ConsumerScene]:
         return {number: consumer for consumer in self.consumers for number in consumer.partitions}

@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from odradek.console.picture.scene import ConsumerScene, GroupScene, PartitionScene, Scene
+from odradek.console.picture.scene import (
+    NO_COORDINATOR,
+    ConsumerScene,
+    GroupScene,
+    PartitionScene,
+    Scene,
+)
 from odradek.console.watch.events import REBALANCING
 from odradek.console.watch.seen import Event
 
@@ -84,8 +90,12 @@ def _group(before: GroupScene | None, after: GroupScene) -> Told:
     if before.state != after.state:
         if after.state in REBALANCING:
             yield f"group {after.group} is rebalancing", False
+        elif after.state == NO_COORDINATOR:
+            yield f"group {after.group} waits for a coordinator, after broker {before.coordinator}", True
         elif after.state == "Empty":
             yield f"group {after.group} has no members left", False
+    if before.coordinator != after.coordinator:
+        yield f"broker {after.coordinator} coordinates group {after.group} now", False
     yield from _assignment(before, after, now.values())
 
 
