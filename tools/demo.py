@@ -1,6 +1,6 @@
 """A bookstore's hour through three brokers and a Spark pipeline, in a minute or two; it ends by itself.
 
-    python tools/demo.py [--directory DIR] [--seed N]
+    python tools/demo.py [--directory DIR] [--seed N] [--console]
 
 The store (`bookstore`) plays logins, looks, orders and returns as keyed events and keeps a ledger of them. The
 events go to a cluster of the demo's own, of which one broker is killed on the way and brought back.
@@ -21,7 +21,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bookstore.audit import Check, check_results, check_topic
@@ -36,6 +36,7 @@ from bookstore.processes import (
     Brokers,
     CommandFailed,
     broker_again,
+    console_of,
     environment,
     follow_command,
     run_command,
@@ -67,8 +68,9 @@ SENDERS = {
 
 
 class Demo:
-    def __init__(self, screen: Screen, directory: Path, seed: int) -> None:
+    def __init__(self, screen: Screen, directory: Path, seed: int, with_console: bool = False) -> None:
         self.screen, self.directory = screen, directory
+        self.with_console = with_console
         self.hour: Hour = play_hour(seed)
         self.brokers = Brokers("", [], directory)
         self.bootstrap = ""
@@ -91,6 +93,8 @@ class Demo:
                 results = read_results(self.bootstrap, self.directory)
                 self.draw(results)
                 self.checks += check_results(self.hour.ledger, results)
+            if self.with_console:
+                self.leave_console_open()
         self.show_checks()
         if reason is not None:
             self.screen.line()
@@ -103,6 +107,14 @@ class Demo:
         verdict = "Every figure agrees" if agreed else "The figures above differ"
         self.screen.line(f"{verdict}: {took}. The brokers are stopped, nothing is left running.", BOLD)
         return status
+
+    def leave_console_open(self) -> None:
+        self.screen.line()
+        with console_of(self.bootstrap, self.log) as address:
+            self.screen.line(f"The console is open on the bookstore: {address}", BOLD)
+            self.screen.line("Stop it with Ctrl-C; then the figures are compared, and the brokers stopped.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
 
     def say_hello(self) -> None:
         self.screen.line("Odradek: a bookstore's evening through three brokers and a Spark pipeline", BOLD)
@@ -341,12 +353,15 @@ def main() -> int:
     )
     parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where data and results go")
     parser.add_argument("--seed", type=int, default=SEED, help="another seed is another hour")
+    parser.add_argument(
+        "--console", action="store_true", help="leave the web console open on the bookstore at the end"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     screen = Screen()
     try:
         with own_directory(options.directory.resolve()) as directory:
-            return Demo(screen, directory, options.seed).run()
+            return Demo(screen, directory, options.seed, options.console).run()
     except (CommandFailed, NotDelivered, NotRead) as error:
         screen.line(f"The demo could not go on: {error}", RED)
         return 1

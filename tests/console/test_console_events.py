@@ -8,6 +8,7 @@ from odradek.console.pages.overview import overview_of
 from odradek.console.pages.topics import TopicsQuery, find_topics
 from odradek.console.watch.events import group_events, topology_events
 from odradek.console.watch.groups import lag_of
+from odradek.console.watch.metrics import percentile, read_numbers
 from odradek.console.watch.offsets import rates
 from odradek.console.watch.seen import GroupSeen, Offsets, Seen, TopicSeen, Topology
 
@@ -111,3 +112,21 @@ def test_ten_thousand_topics_come_in_pages() -> None:
     assert (page.count, page.total, page.pages, len(page.topics)) == (1000, 10_000, 20, 50)
     assert page.topics[0].topic == "topic-09050"
     assert find_topics(seen, TopicsQuery(page=999)).page == 200
+
+
+def test_load_comes_from_the_metrics_of_a_broker() -> None:
+    page = """# TYPE odradek_requests_total counter
+odradek_requests_total{api="Produce"} 10
+odradek_requests_total{api="Fetch"} 5.0
+odradek_received_bytes_total{side="clients"} 1e3
+odradek_received_bytes_total{side="nodes"} 7
+odradek_sync_seconds_bucket{le="0.005"} 90
+odradek_sync_seconds_bucket{le="0.05"} 99
+odradek_sync_seconds_bucket{le="+Inf"} 100
+"""
+    numbers = read_numbers(page)
+    assert (numbers["requests"], numbers["received"]) == (15.0, 1000.0)
+    assert percentile(numbers, 0.99) == 0.05
+    assert percentile(numbers, 0.5) == 0.005
+    assert percentile(numbers, 0.999) == 0.05, "the highest bound that there is"
+    assert percentile({}, 0.99) is None

@@ -4,9 +4,11 @@ import csv
 import io
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.showing import ALONE, IN_A_LIST, show
@@ -173,3 +175,38 @@ def test_a_large_message_is_cut_in_lists(browser: Browser, topic: str) -> None:
     assert found["value"]["is_cut"]
     assert len(found["value"]["text"]) == IN_A_LIST
     assert found["value"]["size_bytes"] == 900_000
+
+
+def test_the_newest_of_many_large_messages_are_found_within_bounds(
+    browser: Browser, topic: str, bootstrap: str
+) -> None:
+    """More than a page may read of a partition: fewer are shown, and they are the newest."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(12):
+        producer.produce(topic, b"x" * 900_000, partition=0)
+    producer.flush()
+    found = offsets(read(browser, topic))
+    assert found[0] == 11
+    assert len(found) < 12
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_search_can_be_cancelled(browser: Browser, ten: str) -> None:
+    begun = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": ["book"]}).json()
+    assert browser.send("DELETE", f"{API}/topics/{ten}/searches/{begun['id']}").status_code == 200
+    limit_s = time.monotonic() + 30
+    while (found := browser.get(f"{API}/topics/{ten}/searches/{begun['id']}").json())["is_running"]:
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+    assert found["error"] is None
+
+
+def test_a_search_belongs_to_its_session(
+    browser: Browser, ten: str, consoles: Callable[..., Browser]
+) -> None:
+    begun = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": ["book"]}).json()
+    cookies = dict(browser.client.cookies)
+    browser.client.cookies.clear()
+    assert browser.get(f"{API}/topics/{ten}/searches/{begun['id']}").status_code == 404
+    browser.client.cookies.clear()
+    browser.client.cookies.update(cookies)

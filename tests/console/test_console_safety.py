@@ -270,3 +270,19 @@ def test_every_change_has_an_audit_line(browser: Browser, topic: str) -> None:
         (one["user"], one["action"], one["outcome"].split(":")[0]) for one in lines if topic in one["target"]
     ]
     assert mine == [("local", "create a topic", "done"), ("local", "delete a topic", "refused")]
+
+
+def test_what_a_user_asks_reaches_the_cluster_with_that_users_settings(
+    consoles: Callable[..., Browser], users_file: Path, bootstrap: str
+) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    (users_file.parent / "alice.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    )
+    users_file.write_text(users_file.read_text() + 'client = "alice.properties"\n')
+    browser = consoles(users_file=users_file)
+    assert log_in(browser, "alice", "right") == 200
+    assert browser.get(API).status_code == 200, "the poller has the console's own settings"
+    refused = browser.get(f"{API}/topics/__consumer_offsets")
+    assert refused.status_code == 409
+    assert "sasl.jaas.config" in refused.json()["error"]

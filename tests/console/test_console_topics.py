@@ -1,7 +1,12 @@
 """Topics of the console: the same function is a page and JSON, and changes reach the cluster."""
 
+import asyncio
+import json
 import time
+from collections.abc import Callable
 
+from odradek.admin.access import Access
+from odradek.console.stream import Hub
 from tests.console.conftest import API, Browser
 
 
@@ -107,3 +112,34 @@ def test_users_are_added_and_removed_where_the_cluster_serves_them(browser: Brow
     assert [(one["user"], one["mechanism"]) for one in listed] == [("alice", "SCRAM-SHA-256")]
     assert browser.send("DELETE", f"{API}/users", {"user": "alice", "confirm": ""}).status_code == 400
     assert browser.send("DELETE", f"{API}/users", {"user": "alice", "confirm": "alice"}).status_code == 200
+
+
+def test_several_clusters(consoles: Callable[..., Browser], bootstrap: str) -> None:
+    clusters = {"test": Access(bootstrap, {}), "an other": Access(bootstrap, {})}
+    browser = consoles(clusters=clusters)
+    assert browser.get("/").headers["location"] == "/c/test"
+    assert [one["cluster"] for one in browser.get("/api/clusters").json()] == list(clusters)
+    assert 'href="/c/an%20other"' in browser.get("/c/test").text
+    assert browser.get("/c/an%20other").status_code == 200
+    assert browser.get("/c/a-third").status_code == 404
+
+
+def test_the_stream_tells_of_changes(browser: Browser) -> None:
+    """The poller is a thread, the stream a coroutine: what one publishes, the other sends."""
+
+    async def first_event() -> bytes:
+        hub = Hub()
+        hub.open()
+        lines = hub.lines()
+        assert (await anext(lines)).startswith(b"retry")
+        await asyncio.to_thread(hub.publish, "test", ["offsets"])
+        await asyncio.to_thread(hub.publish, "test", ["topology"])
+        told = await anext(lines)
+        hub.close()
+        await lines.aclose()  # type: ignore[attr-defined]
+        assert hub.count == 0
+        return told
+
+    told = asyncio.run(first_event())
+    assert told.startswith(b"event: changed\ndata: ")
+    assert json.loads(told.split(b"data: ")[1])["cluster"] == "test"

@@ -15,7 +15,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import CRC_START, DELETE_HORIZON, HEADER_SIZE, BatchHeader, read_header
 from odradek.records.compression import Codec
-from odradek.records.keys import PADDING, read_keys
+from odradek.records.keys import read_keys
+from odradek.records.native import PADDING
 from odradek.records.record import (
     Record,
     TimestampType,

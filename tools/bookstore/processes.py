@@ -104,6 +104,25 @@ def broker_again(settings: Path, log: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def console_of(bootstrap: str, log: Path) -> Iterator[str]:
+    """A web console on the brokers; its address."""
+    command = [
+        sys.executable,
+        "-m",
+        "odradek",
+        "console",
+        "-b",
+        bootstrap,
+        "--port",
+        "0",
+        "--name",
+        "bookstore",
+    ]
+    with _started(command, log) as process:
+        yield _first_line(process, log, "the console").split()[-1]
+
+
 def _first_line(process: "subprocess.Popen[str]", log: Path, who: str) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()

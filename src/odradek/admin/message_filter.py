@@ -29,6 +29,8 @@ MISSING = object()
 def compile_filters(texts: Iterable[str]) -> Predicate:
     """A message passes if it passes every filter; ValueError for a text that is none."""
     conditions = [compile_filter(text) for text in texts]
+    if len(conditions) == 1:
+        return conditions[0]
     return lambda message: all(condition(message) for condition in conditions)
 
 
@@ -114,8 +116,8 @@ def _comparison(operator: str, text: str) -> Callable[[Any], bool]:
         is_wanted = operator == "~"
         return lambda value: (pattern.search(_text(value)) is not None) is is_wanted
     if operator in ("=", "!="):
-        is_equal = operator == "="
-        return lambda value: _equals(value, text) is is_equal
+        is_equal, number = operator == "=", _number(text)
+        return lambda value: _equals(value, text, number) is is_equal
     limit = _number(text)
     if limit is None:
         raise ValueError(f"{text!r} is not a number, and {operator} compares numbers")
@@ -130,9 +132,9 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def _equals(value: Any, text: str) -> bool:
+def _equals(value: Any, text: str, number: float | None) -> bool:
     if isinstance(value, int | float):
-        return value == _number(text)
+        return value == number
     return _text(value) == text
 
 

@@ -164,11 +164,19 @@ def unknown_to_brokers(names: Iterable[str]) -> dict[str, str]:
 
 
 def describe_configs(
-    cluster: Access, address: Address, kind: int, names: Iterable[str], keys: Sequence[str]
+    cluster: Access,
+    address: Address,
+    kind: int,
+    names: Iterable[str],
+    keys: Sequence[str],
+    *,
+    is_brief: bool = False,
 ) -> list[DescribeConfigsResult]:
-    """Settings of resources of one kind, with synonyms and documentation."""
+    """Settings of resources of one kind, with synonyms and documentation unless only their values count."""
     resources = [DescribeConfigsResource(kind, name, list(keys) or None) for name in names]
-    request = DescribeConfigsRequest(resources, include_synonyms=True, include_documentation=True)
+    request = DescribeConfigsRequest(
+        resources, include_synonyms=not is_brief, include_documentation=not is_brief
+    )
     results = ask(cluster, address, request, DescribeConfigsResponse).results
     for result in results:
         check(result.error_code, result.error_message, result.resource_name)

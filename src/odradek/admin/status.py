@@ -285,7 +285,9 @@ def fewest_in_sync_of(cluster: Access, address: Address, topics: Iterable[str]) 
     found: dict[str, int] = {}
     for at in range(0, len(topics), TOPICS_AT_ONCE):
         some = topics[at : at + TOPICS_AT_ONCE]
-        for result in describe_configs(cluster, address, RESOURCE_CODES[Kind.TOPIC], some, [MIN_IN_SYNC]):
+        for result in describe_configs(
+            cluster, address, RESOURCE_CODES[Kind.TOPIC], some, [MIN_IN_SYNC], is_brief=True
+        ):
             found.update((result.resource_name, int(one.value)) for one in result.configs if one.value)
     return found
 

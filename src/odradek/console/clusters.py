@@ -17,7 +17,7 @@ from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
-FIRST_LOOK_S = 2.0  # how long the first page waits for the first look
+FIRST_LOOK_S = 0.5  # how long the first page waits for the first look; then it says so, and refreshes
 
 
 class WatchedCluster:

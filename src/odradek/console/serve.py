@@ -1,7 +1,9 @@
 """Run a console until it is asked to stop."""
 
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -10,7 +12,6 @@ from odradek.console.app import build_app
 from odradek.console.settings import ConsoleSettings
 
 STOP_TIMEOUT_S = 3
-THREADS = 16  # that read from clusters
 
 
 def serve(settings: ConsoleSettings, announce: Callable[[str], None]) -> None:
@@ -56,6 +57,18 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._ready, self._stopping = ready, stopping
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Both signals end it, and that is a success: uvicorn would send itself the signal once more."""
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -2,5 +2,5 @@
 
 batch        a view on the header of a batch; `walk`: from one batch to the next, in files and buffers
 validation   what Produce checks
-record, compression, keys, control   only for code that must look inside
+record, native, compression, keys, control   only for code that must look inside
 """

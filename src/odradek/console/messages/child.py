@@ -57,11 +57,17 @@ def _ranges(cluster: Cluster, job: dict[str, Any]) -> list[Range]:
     elif job["start_offset"] is not None:
         first = dict.fromkeys(starts, job["start_offset"])
     return [
-        Range(one, max(starts[number], first[number]), ends[number])
+        _part(Range(one, max(starts[number], first[number]), ends[number]), job["part"], job["parts"])
         for one in wanted
         for number in [one.partition]
         if first[number] != NO_OFFSET and max(starts[number], first[number]) < ends[number]
     ]
+
+
+def _part(whole: Range, part: int, parts: int) -> Range:
+    """A part of a range: several children share the work."""
+    size = whole.end - whole.start
+    return Range(whole.place, whole.start + size * part // parts, whole.start + size * (part + 1) // parts)
 
 
 def _search(scan: Scan, job: dict[str, Any], output: BinaryIO) -> None:

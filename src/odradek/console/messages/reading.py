@@ -123,17 +123,20 @@ def _unless_all_read(older: Cursor, starts: Cursor) -> Cursor:
 
 def _last(cluster: Cluster, place: TopicPartition, start: int, top: int, count: int) -> list[Found]:
     """The last `count` records before `top`. Offsets may be missing (compaction, markers): then look further back."""
-    back = count
+    back, best = count, list[Found]()
     for _ in range(STEPS_BACK):
         low = max(start, top - back)
         found, is_whole = _between(cluster, place, low, top)
-        if not is_whole and back > 1:
+        if is_whole:
+            best = found
+            if len(found) >= count or low == start:
+                break
+            back *= 8
+        elif best:
+            break  # further back there is more than we may read
+        else:
             back = max(1, back // 8)  # its records are large: fewer of them, but the last
-            continue
-        if len(found) >= count or low == start or not is_whole:
-            break
-        back *= 8
-    return found[-count:]
+    return best[-count:]
 
 
 def _between(cluster: Cluster, place: TopicPartition, low: int, top: int) -> tuple[list[Found], bool]:

@@ -14,7 +14,8 @@ from odradek.client.fetching import RangeReader, read_range
 from odradek.client.settings import FetchSettings
 from odradek.console.messages.showing import Found
 from odradek.model import TopicPartition
-from odradek.records.record import Record, decode_batch, uncompressed_records
+from odradek.records.native import read_records
+from odradek.records.record import Record, uncompressed_records
 
 FETCH = FetchSettings(max_bytes=4 * 1024 * 1024, max_wait_ms=100, read_committed=True)
 RECORD_TIMEOUT_S = 5.0
@@ -77,7 +78,7 @@ class Scan:
             plain = uncompressed_records(data, header)
             if not all(needle in plain for needle in self._needles):
                 return []
-        records = decode_batch(data, header)
+        records = read_records(data, header)
         if not self._has_filters:
             return records
         return [record for record in records if self._passes(AsMessage(record))]

@@ -1,6 +1,10 @@
-"""Searches that run in children: started, asked for what they have found, cancelled. Few run at once, few are kept."""
+"""Searches that run in children: started, asked for what they have found, cancelled. Few run at once, few are kept.
+
+Two children share a search where there are two cores; each goes through a part of every partition.
+"""
 
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -16,40 +20,73 @@ from odradek.console.requests import NotFound
 
 MOST_RUNNING = 3
 MOST_KEPT = 12
+CHILDREN = min(2, os.cpu_count() or 1)
 PIECE_BYTES = 64 * 1024
+
+Child = subprocess.Popen[bytes]
+
+
+@dataclass
+class Progress:
+    """One child's."""
+
+    scanned: int = 0
+    total: int = 0
+    has_ended: bool = False
 
 
 @dataclass
 class Search:
     id: str
     owner: str
+    limit: int
+    children: list[Progress]
     records: list[dict[str, Any]] = field(default_factory=list)
-    scanned: int = 0
-    total: int = 0
     is_running: bool = True
-    is_limited: bool = False
     error: str | None = None
     began_s: float = field(default_factory=time.monotonic)
     took_s: float = 0.0
+
+    @property
+    def scanned(self) -> int:
+        return sum(one.scanned for one in self.children)
+
+    @property
+    def total(self) -> int:
+        return sum(one.total for one in self.children)
+
+    @property
+    def is_limited(self) -> bool:
+        return len(self.records) >= self.limit
+
+    def hear(self, child: Progress, said: dict[str, Any]) -> None:
+        if "record" in said:
+            if not self.is_limited:
+                self.records.append(said["record"])
+            return
+        self.error = self.error or said.get("error")
+        child.scanned, child.total = said.get("scanned", child.scanned), said.get("total", child.total)
+        child.has_ended |= "end" in said or "error" in said
 
 
 class Searches:
     def __init__(self) -> None:
         self._searches: OrderedDict[str, Search] = OrderedDict()
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, list[Child]] = {}
         self._lock = threading.Lock()
 
     def start(self, owner: str, job: dict[str, Any]) -> Search:
-        search = Search(secrets.token_urlsafe(12), owner)
+        progress = [Progress() for _ in range(CHILDREN)]
+        search = Search(secrets.token_urlsafe(12), owner, job["limit"], progress)
         with self._lock:
-            if len(self._children) >= MOST_RUNNING:
+            if len(self._running) >= MOST_RUNNING:
                 raise AdminError(f"{MOST_RUNNING} searches are running: cancel one, or wait for its end")
-            child = start_child(job)
-            self._children[search.id] = child
+            children = [start_child(job | {"part": part, "parts": CHILDREN}) for part in range(CHILDREN)]
+            self._running[search.id] = children
             while len(self._searches) >= MOST_KEPT:
                 self._searches.popitem(last=False)
             self._searches[search.id] = search
-        threading.Thread(target=self._read, args=(search, child), daemon=True).start()
+        threading.Thread(target=self._watch, args=(search, children), daemon=True).start()
         return search
 
     def find(self, owner: str, search_id: str) -> Search:
@@ -60,40 +97,45 @@ class Searches:
 
     def cancel(self, owner: str, search_id: str) -> None:
         self.find(owner, search_id)
-        child = self._children.get(search_id)
-        if child is not None:
-            child.terminate()
+        self._end(self._running.get(search_id, []))
 
     def stop_all(self) -> None:
-        for child in list(self._children.values()):
+        for children in list(self._running.values()):
+            self._end(children)
+
+    @staticmethod
+    def _end(children: list[Child]) -> None:
+        for child in children:
             child.terminate()
 
-    def _read(self, search: Search, child: "subprocess.Popen[bytes]") -> None:
-        assert child.stdout is not None
-        has_ended = False
-        for line in child.stdout:
-            said = json.loads(line)
-            if "record" in said:
-                search.records.append(said["record"])
-                continue
-            search.error = said.get("error")
-            search.scanned, search.total = (
-                said.get("scanned", search.scanned),
-                said.get("total", search.total),
-            )
-            search.is_limited = said.get("is_limited", False)
-            has_ended |= "end" in said or "error" in said
-        status = child.wait()
-        child.stdout.close()
+    def _watch(self, search: Search, children: list[Child]) -> None:
+        readers = [
+            threading.Thread(target=self._read, args=(search, children, number), daemon=True)
+            for number in range(len(children))
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
         with self._lock:
-            self._children.pop(search.id, None)
+            self._running.pop(search.id, None)
         search.took_s = time.monotonic() - search.began_s
-        if not has_ended and status >= 0:
-            search.error = "the search ended before it was through: the log of the console says why"
         search.is_running = False
 
+    def _read(self, search: Search, children: list[Child], number: int) -> None:
+        child, progress = children[number], search.children[number]
+        assert child.stdout is not None
+        for line in child.stdout:
+            search.hear(progress, json.loads(line))
+            if search.is_limited:
+                self._end(children)
+        status = child.wait()
+        child.stdout.close()
+        if not progress.has_ended and status >= 0:
+            search.error = "the search ended before it was through: the log of the console says why"
 
-def start_child(job: dict[str, Any]) -> "subprocess.Popen[bytes]":
+
+def start_child(job: dict[str, Any]) -> Child:
     command = [sys.executable, "-m", "odradek.console.messages.child"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
@@ -102,7 +144,7 @@ def start_child(job: dict[str, Any]) -> "subprocess.Popen[bytes]":
     return child
 
 
-def pieces(child: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+def pieces(child: Child) -> Iterator[bytes]:
     """What a child writes; it ends with its reader."""
     assert child.stdout is not None
     try:

@@ -178,6 +178,8 @@ def _job(
         "format": format_,
         "limit": limit,
         "view": "auto",
+        "part": 0,
+        "parts": 1,
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from odradek.admin.status import MIN_IN_SYNC, BrokerStatus, ClusterStatus, PartitionStatus, QuorumStatus
 from odradek.console.registry import Page
 from odradek.console.requests import Ask
+from odradek.console.watch.metrics import Load
 from odradek.console.watch.seen import Event, GroupSeen, OpenTransactionSeen, Seen
 from odradek.wording import joined
 
@@ -57,6 +58,7 @@ class Overview:
     events: list[Event]
     records_per_second: float | None
     throughput: list[float]
+    load: Load | None
     seen_ms: int
 
     @property
@@ -93,6 +95,7 @@ def overview_of(seen: Seen) -> Overview:
         events=list(seen.events)[:EVENTS_SHOWN],
         records_per_second=seen.throughput[-1][1] if seen.throughput else None,
         throughput=[value for _, value in seen.throughput],
+        load=seen.load,
         seen_ms=seen.seen_ms,
     )
 
@@ -150,6 +153,6 @@ PAGES = [
         summary="Say whether the cluster is well, and what to do if not.",
         nav="Overview",
         live_template="overview_live.html",
-        parts=("topology", "disks", "groups", "transactions", "events", "offsets"),
+        parts=("topology", "disks", "groups", "transactions", "events", "offsets", "metrics"),
     )
 ]

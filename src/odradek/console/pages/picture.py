@@ -174,7 +174,7 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
         raise NotFound(f"{topic}: no such topic")
     count, width = len(found.leaders), clamped(ask.query.width)
     first = min(max(ask.query.first, 0), max(count - 1, 0)) // ROWS * ROWS
-    access = impatient(ask.access())
+    access = impatient(ask.cluster.access)  # all who look share what it sees
     scene, events = ask.cluster.album.look(
         (topic, first), lambda before: ask_scene(access, ask.cluster.seen, topic, first, ROWS, before)
     )
@@ -196,7 +196,7 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
 def impatient(access: Access) -> Access:
     """A broker that does not respond must not hold up the picture of those that do."""
     timeouts = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
-    return replace(access, given=access.given | timeouts)
+    return replace(access, given=access.given | timeouts, kept={}, client_id="odradek-console")
 
 
 def squares_of(topic: TopicSeen, width: int) -> tuple[list[Square], int]:

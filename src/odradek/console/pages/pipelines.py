@@ -88,7 +88,7 @@ def view(ask: Ask) -> PipelineList:
 
 def _entries(ask: Ask) -> dict[str, Entry]:
     try:
-        with reaching(ask.access()) as cluster:
+        with reaching(ask.cluster.access) as cluster:  # all who look share what it says
             return Ledger(cluster).entries()
     except UnreadableRecord as error:
         raise AdminError(str(error)) from None

@@ -17,6 +17,7 @@ from odradek.admin.failures import AdminError
 from odradek.console.watch.disks import DisksTask
 from odradek.console.watch.events import group_events, topology_events
 from odradek.console.watch.groups import ask_groups
+from odradek.console.watch.metrics import MetricsTask
 from odradek.console.watch.offsets import ask_offsets
 from odradek.console.watch.seen import Event, Seen
 from odradek.console.watch.topology import TopologyTask
@@ -51,7 +52,7 @@ class Poller:
         self.seen = Seen()
         self._access = access
         self._changed, self._watchers = changed, watchers
-        self._topology, self._disks = TopologyTask(), DisksTask()
+        self._topology, self._disks, self._metrics = TopologyTask(), DisksTask(), MetricsTask()
         self._used_s = time.monotonic()
         self._wake = threading.Event()
         self._is_stopped = False
@@ -65,6 +66,7 @@ class Poller:
                 Part("groups", 3.0, self._look_at_groups),
                 Part("transactions", 5.0, self._look_at_transactions),
                 Part("disks", 20.0, self._look_at_disks),
+                Part("metrics", 5.0, self._look_at_metrics),
             )
         }
 
@@ -147,7 +149,7 @@ class Poller:
         self._changed(list(names))
 
     def _note(self, events: list[Event]) -> None:
-        for event in events:
+        for event in reversed(events):  # the first of them is the cause
             self.seen.events.appendleft(event)
         if events:
             self._tell("events")
@@ -207,6 +209,12 @@ class Poller:
             return
         self.seen.disks = self._disks.ask(self._access, self._addresses(), time.monotonic())
         self._tell("disks")
+
+    def _look_at_metrics(self) -> None:
+        before, found = self.seen.load, self._metrics.ask(self._access, self._addresses(), time.monotonic())
+        self.seen.load = found
+        if found is not None or before is not None:
+            self._tell("metrics")
 
 
 def _now_ms() -> int:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from odradek.admin.places import Place
 from odradek.admin.status import ClusterStatus
+from odradek.console.watch.metrics import Load
 
 EVENTS_KEPT = 200
 POINTS_KEPT = 150  # of a line that is drawn
@@ -115,6 +116,7 @@ class Seen:
     offsets: Offsets | None = None
     groups: dict[str, GroupSeen] | None = None
     transactions: list[OpenTransactionSeen] | None = None
+    load: Load | None = None  # None where brokers serve no metrics
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     throughput: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
     seen_ms: int = 0

@@ -1,0 +1,65 @@
+"""`odradek console` and `odradek up --console`, as commands."""
+
+import json
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from odradek.console.users import is_password, read_users
+from tests.support import odradek_command
+
+
+def test_up_runs_a_console_beside_the_broker_and_ends_it(tmp_path: Path) -> None:
+    options = [
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--json",
+        "--console",
+        "--console-port",
+        "0",
+    ]
+    command = odradek_command("up", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        bootstrap = json.loads(process.stdout.readline())["bootstrap"]
+        address = process.stdout.readline().split()[-1]
+        with urllib.request.urlopen(f"{address}api/clusters/local", timeout=30) as answer:
+            view = json.load(answer)
+        process.terminate()
+        assert process.wait(60) == 0
+    assert [one["address"] for one in view["brokers"]] == [bootstrap]
+    with pytest.raises(OSError):
+        urllib.request.urlopen(address, timeout=5)
+
+
+def test_an_address_of_others_needs_tls_and_a_login() -> None:
+    command = odradek_command("console", "--host", "0.0.0.0")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: 0.0.0.0 can be reached by others")
+
+
+def test_a_password_is_set(tmp_path: Path) -> None:
+    file = tmp_path / "users.toml"
+    command = odradek_command("console", "--users", str(file), "--set-password", "alice", "--role", "editor")
+    environ = {"ODRADEK_USER_PASSWORD": "secret", "PATH": "/usr/bin:/bin"}
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env=environ)
+    alice = read_users(file)["alice"]
+    assert str(alice.role) == "editor"
+    assert is_password("secret", alice.password)
+
+
+def test_a_signal_ends_it_well(bootstrap: str) -> None:
+    command = odradek_command("console", "-b", bootstrap, "--port", "0")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        stream = urllib.request.urlopen(f"{address}events", timeout=30)  # an open tab does not hold it up
+        assert stream.readline().startswith(b"retry")
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")

@@ -1,0 +1,60 @@
+"""The console on Apache Kafka: the same pages and actions as on Odradek."""
+
+import time
+import uuid
+
+from starlette.testclient import TestClient
+
+from odradek.admin.access import Access
+from odradek.console.app import build_app
+from odradek.console.settings import ConsoleSettings
+from tests.peer.conftest import KafkaPeer
+
+BASE = "http://localhost:8090"
+API = "/api/clusters/kafka"
+
+
+def test_every_page_and_action_works_on_apache_kafka(kafka: KafkaPeer) -> None:
+    app = build_app(ConsoleSettings({"kafka": Access(kafka.bootstrap, {})}))
+    with TestClient(app, base_url=BASE) as client:
+        token = client.get("/api/session").json()["token"]
+        topic = f"console-{uuid.uuid4().hex[:8]}"
+
+        def send(method: str, path: str, body: object) -> dict[str, object]:
+            answer = client.request(
+                method, f"{API}/{path}", json=body, headers={"X-CSRF-Token": token, "Origin": BASE}
+            )
+            assert answer.status_code == 200, answer.text
+            found: dict[str, object] = answer.json()
+            return found
+
+        overview = client.get(API).json()
+        assert (overview["problem"], overview["is_known"]) == (None, True)
+        assert overview["quorum"]["leader"] == overview["controller"]
+        send("POST", "topics", {"topic": topic, "partitions": 2, "replication_factor": 1})
+        send(
+            "POST",
+            f"topics/{topic}/messages",
+            {"key": "a", "value": "hello", "headers": [["from", "test"]], "partition": 0},
+        )
+        send("PATCH", f"topics/{topic}", {"set": {"retention.ms": "1234567"}, "partitions": 3})
+        send("POST", f"topics/{topic}/messages/0/0/again", {})
+        settings = client.get(f"{API}/topics/{topic}/settings").json()["settings"]
+        assert next(one["source"] for one in settings if one["key"] == "retention.ms") == "topic"
+        search = send("POST", f"topics/{topic}/searches", {"filters": ["key=a"]})["id"]
+        limit_s = time.monotonic() + 60
+        while (found := client.get(f"{API}/topics/{topic}/searches/{search}").json())["is_running"]:
+            assert time.monotonic() < limit_s
+            time.sleep(0.1)
+        assert (found["count"], found["error"]) == (2, None)
+        for path in (
+            "",
+            "/topics",
+            f"/topics/{topic}",
+            f"/topics/{topic}/messages",
+            f"/topics/{topic}/messages/0/0",
+            "/users",
+        ):
+            page = client.get(f"/c/kafka{path}")
+            assert page.status_code == 200, (path, page.text)
+        send("DELETE", f"topics/{topic}", {"confirm": topic})
