@@ -83,3 +83,16 @@ def test_viewers_may_look_but_not_start_anything(consoles, seen: str) -> None:  
     page = until(lambda: (found := reader.get(f"/c/test/picture?topic={seen}")).status_code == 200 and found)
     assert "Start a group" not in page.text
     assert reader.send("POST", f"{API}/picture/group", {"topic": seen}).status_code == 403
+
+
+def test_the_topic_of_the_exercise_can_be_drawn_as_soon_as_it_is_created(browser: Browser) -> None:
+    made = browser.send("POST", f"{API}/picture/topic")
+    assert made.json()["said"] == "Created topic exercise with 3 partitions of 1 replica."
+    assert len(picture(browser, "exercise")["drawing"]["rows"]) == 3
+    assert browser.send("POST", f"{API}/picture/topic").status_code == 409
+    sending = {"topic": "exercise", "producer": True}
+    assert browser.send("POST", f"{API}/picture/group", sending).status_code == 200
+    until(lambda: any(one["log_end"] for one in picture(browser, "exercise")["scene"]["partitions"]))
+    assert (
+        browser.send("DELETE", f"{API}/picture/group", sending).json()["said"] == "Stopped picture-producer."
+    )

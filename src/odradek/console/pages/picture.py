@@ -1,5 +1,6 @@
 """The picture: servers, partitions, replicas and consumers, drawn, and what changed told in sentences."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ TOPICS_SHOWN = 60
 MOSAIC_MOST = 2000
 EVENTS_SHOWN = 8
 REPLICAS = 3
+SEEN_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,19 @@ def create_topic(ask: Ask) -> dict[str, str]:
     for refusal in create_topics(ask.access(), [NewTopic(TOPIC, PARTITIONS, replicas, {})]).values():
         if refusal is not None:
             raise refusal
+    wait_until_seen(ask, TOPIC)
     return {"said": f"Created topic {TOPIC} with {PARTITIONS} partitions of {count_of(replicas, 'replica')}."}
+
+
+def wait_until_seen(ask: Ask, topic: str) -> None:
+    """The next page draws what the poller has seen: let it see the topic first, if it can soon."""
+    ask.cluster.poller.nudge("topology")
+    limit_s = time.monotonic() + SEEN_WITHIN_S
+    while time.monotonic() < limit_s:
+        topology = ask.cluster.seen.topology
+        if topology is not None and topic in topology.topics:
+            return
+        time.sleep(0.05)
 
 
 def start(ask: Ask) -> dict[str, str]:
