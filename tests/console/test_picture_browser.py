@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -71,3 +72,20 @@ def test_the_picture_before_and_after_a_rebalance_and_a_kill(page: Any, three: C
     three[1].start()
     page.locator("#told", has_text="broker 1 is back").wait_for()
     page.locator("#broker-1", has_text="alive").wait_for()
+
+
+def test_pages_fit_into_a_narrow_window(chromium: Any, address: str) -> None:  # noqa: F811
+    context = chromium.new_context(
+        base_url=address, viewport={"width": 400, "height": 800}, color_scheme="dark"
+    )
+    page = context.new_page()  # noqa: F811
+    for path in (f"picture?topic={TOPIC}", "picture?whole=true", "groups", "transactions", "pipelines"):
+        with (
+            page.expect_response(lambda answer: "width=" in answer.url)
+            if "picture" in path
+            else nullcontext()
+        ):
+            page.goto(f"/c/test/{path}")
+        page.get_by_role("heading", level=1).wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
+    context.close()
