@@ -1,6 +1,7 @@
 """Hostile requests: none of them succeeds. And what the console allows whom."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from odradek.admin.access import Access
 from odradek.admin.failures import AdminError
+from odradek.admin.offsets import commit_offsets
+from odradek.admin.places import Place
 from odradek.console.gate import MAX_BODY_BYTES
 from odradek.console.settings import ConsoleSettings
 from odradek.console.users import (
@@ -129,6 +132,17 @@ def test_scripts_in_a_query_are_shown_as_text(browser: Browser) -> None:
     page = browser.get("/c/test/topics?search=%3Cscript%3Ealert(1)%3C/script%3E").text
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
+
+
+def test_a_script_in_a_groups_name_is_shown_as_text(browser: Browser, topic: str, bootstrap: str) -> None:
+    script = "<script>alert('group')</script>"
+    commit_offsets(Access(bootstrap, {}), script, {Place(topic, 0): 0})
+    limit_s = time.monotonic() + 30
+    while "alert(" not in (page := browser.get("/c/test").text):
+        assert time.monotonic() < limit_s
+        time.sleep(0.05)
+    assert script not in page
+    assert script in [one["group"] for one in browser.get(API).json()["groups"]]
 
 
 @pytest.mark.plants_traceback

@@ -59,7 +59,7 @@ class Overview:
     records_per_second: float | None
     throughput: list[float]
     load: Load | None
-    seen_ms: int
+    seen_ms: int | None
 
     @property
     def is_healthy(self) -> bool:
@@ -96,7 +96,7 @@ def overview_of(seen: Seen) -> Overview:
         records_per_second=seen.throughput[-1][1] if seen.throughput else None,
         throughput=[value for _, value in seen.throughput],
         load=seen.load,
-        seen_ms=seen.seen_ms,
+        seen_ms=seen.seen_ms.get("topology"),
     )
 
 

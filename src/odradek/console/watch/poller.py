@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from odradek.admin.access import Access, Address
 from odradek.admin.capabilities import APIS, served_apis
 from odradek.admin.failures import AdminError
+from odradek.admin.status import ask_anybody
 from odradek.console.watch.disks import DisksTask
-from odradek.console.watch.events import group_events, topology_events
+from odradek.console.watch.events import alive_brokers, group_events, topology_events
 from odradek.console.watch.groups import ask_groups
 from odradek.console.watch.metrics import MetricsTask
 from odradek.console.watch.offsets import ask_offsets
@@ -25,6 +26,7 @@ from odradek.console.watch.transactions import ask_transactions
 
 SHARE = 300  # waiting for brokers takes at most this part of the time
 HASTE = 20  # the same after a change
+FIRST_SHARE = 10  # the same until all is known that many looks are needed for
 IDLE_FACTOR = 10
 LOOKED_AT_S = 60.0  # after a request somebody is still there
 LONGEST_PAUSE_S = 300.0
@@ -41,6 +43,7 @@ class Part:
     due_s: float = 0.0
     ended_s: float = 0.0  # the last look
     waited_s: float | None = None  # for brokers, by it
+    share: int = SHARE
 
 
 class Poller:
@@ -62,6 +65,8 @@ class Poller:
             one.name: one
             for one in (
                 Part("topology", 2.0, self._look_at_topology),
+                Part("nodes", 2.0, self._look_at_nodes),
+                Part("settings", 30.0, self._look_at_settings),
                 Part("offsets", 2.0, self._look_at_offsets),
                 Part("groups", 3.0, self._look_at_groups),
                 Part("transactions", 5.0, self._look_at_transactions),
@@ -128,7 +133,9 @@ class Poller:
         cost_s = 0.0 if part.waited_s is None else min(part.waited_s, waited_s)
         part.waited_s = waited_s
         factor = IDLE_FACTOR if self._is_idle() else 1
-        pause_s = max(part.pause_s, SHARE * cost_s) * factor
+        pause_s = part.share * cost_s
+        if part.share == SHARE:
+            pause_s = max(part.pause_s, pause_s) * factor
         part.due_s = time.monotonic() + min(pause_s, LONGEST_PAUSE_S)
         if part.name == "topology":
             self._first_look.set()
@@ -136,6 +143,7 @@ class Poller:
     def _failed(self, part: Part, error: AdminError) -> None:
         if part.name != "topology":
             log.debug("the %s of %s: %s", part.name, self._access.bootstrap, error)
+            self._hasten("topology")
             return
         if self.seen.problem is None:
             self.seen.events.appendleft(Event(_now_ms(), "the cluster does not respond", True))
@@ -143,8 +151,8 @@ class Poller:
         self._tell("topology")
 
     def _tell(self, *names: str) -> None:
-        self.seen.seen_ms = _now_ms()
         for name in names:
+            self.seen.seen_ms[name] = _now_ms()
             self.seen.versions[name] = self.seen.versions.get(name, 0) + 1
         self._changed(list(names))
 
@@ -168,7 +176,7 @@ class Poller:
         seen = self.seen
         if not seen.apis:
             seen.apis = served_apis(self._access)
-        found = self._topology.ask(self._access, seen.disks, time.monotonic())
+        found = self._topology.ask(self._access, seen.disks)
         before, seen.topology = seen.topology, found
         if seen.problem is not None:
             seen.problem = None
@@ -179,6 +187,25 @@ class Poller:
             if before.topics.keys() != found.topics.keys():
                 self._hasten("disks", "offsets")
         self._tell("topology")
+
+    def _look_at_nodes(self) -> None:
+        """Cheap in any cluster: who is there? If others than before, everything is looked at again."""
+        topology = self.seen.topology
+        if topology is None:
+            return
+        _, described = ask_anybody(self._access)
+        alive = {one.broker_id for one in described.brokers if not one.is_fenced}
+        if alive != alive_brokers(topology.status):
+            self._hasten("topology")
+
+    def _look_at_settings(self) -> None:
+        """Of some topics at a time; quickly until all of them were asked once."""
+        topology, addresses = self.seen.topology, self._addresses()
+        if topology is None or not addresses:
+            return
+        part, fewest = self.parts["settings"], self._topology.fewest
+        fewest.ask_for_next(self._access, next(iter(addresses.values())), list(topology.topics))
+        part.share = SHARE if fewest.is_complete(topology.topics) else FIRST_SHARE
 
     def _look_at_offsets(self) -> None:
         seen = self.seen

@@ -119,5 +119,5 @@ class Seen:
     load: Load | None = None  # None where brokers serve no metrics
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     throughput: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
-    seen_ms: int = 0
+    seen_ms: dict[str, int] = field(default_factory=dict)  # when each part was seen last
     versions: dict[str, int] = field(default_factory=dict)  # how often each part has changed
