@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.admin.access import Access
 from tests.console.conftest import API, Browser
 from tests.console.test_console_topics import until
 
@@ -96,3 +97,30 @@ def test_the_topic_of_the_exercise_can_be_drawn_as_soon_as_it_is_created(browser
     assert (
         browser.send("DELETE", f"{API}/picture/group", sending).json()["said"] == "Stopped picture-producer."
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("picture", 200),
+        ("picture?topic=orders", 200),
+        ("groups", 200),
+        ("group?name=x", 502),
+        ("transactions", 200),
+        ("transactions?hanging=true", 200),
+        ("transaction?id=x", 200),
+        ("pipelines", 200),
+        ("dead-letters?topic=x", 502),
+    ],
+)
+def test_pages_of_a_cluster_that_is_away_say_so(away: Browser, path: str, status: int) -> None:
+    page = away.get(f"/c/test/{path}")
+    assert page.status_code == status, page.text
+    assert "localhost:1" in page.text and "Traceback" not in page.text
+
+
+@pytest.fixture(scope="module")
+def away(consoles) -> Browser:  # type: ignore[no-untyped-def]
+    browser: Browser = consoles(clusters={"test": Access("localhost:1", {})})
+    until(lambda: browser.seen().seen.problem is not None)
+    return browser

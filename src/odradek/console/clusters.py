@@ -17,6 +17,7 @@ from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
+IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
 FIRST_LOOK_S = 0.5  # how long the first page waits for the first look; then it says so, and refreshes
 
 
@@ -24,6 +25,8 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
+        # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
+        self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
         self.album, self.lags, self.ledger = Album(), LagHistories(), LedgerWatch()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 

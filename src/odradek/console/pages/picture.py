@@ -3,9 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from odradek.admin.access import Access
 from odradek.admin.places import is_internal
 from odradek.admin.topics import NewTopic, create_topics
 from odradek.console.picture.asking import ask_scene
@@ -90,7 +89,9 @@ class PictureView:
 
 def view(ask: Ask) -> PictureView:
     seen, query = ask.cluster.seen, ask.query
-    topics = seen.topology.topics if seen.topology is not None else {}
+    if seen.topology is None:  # soon it is, and the page refreshes
+        return cluster_picture(ask, seen, [])
+    topics = seen.topology.topics
     own = [one for one in topics.values() if not one.is_internal and not is_internal(one.name)]
     topic = query.topic
     if topic is None and len(own) == 1 and not query.whole:
@@ -176,9 +177,9 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
         raise NotFound(f"{topic}: no such topic")
     count, width = len(found.leaders), clamped(ask.query.width)
     first = min(max(ask.query.first, 0), max(count - 1, 0)) // ROWS * ROWS
-    access = impatient(ask.cluster.access)  # all who look share what it sees
+    glance = ask.cluster.glance
     scene, events = ask.cluster.album.look(
-        (topic, first), lambda before: ask_scene(access, ask.cluster.seen, topic, first, ROWS, before)
+        (topic, first), lambda before: ask_scene(glance, ask.cluster.seen, topic, first, ROWS, before)
     )
     squares, squares_height = squares_of(found, width) if count > ROWS else ([], 0)
     return PictureView(
@@ -193,12 +194,6 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
         first=first,
         running=ask.console.exercises.running(ask.cluster.name, topic),
     )
-
-
-def impatient(access: Access) -> Access:
-    """A broker that does not respond must not hold up the picture of those that do."""
-    timeouts = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
-    return replace(access, given=access.given | timeouts, kept={}, client_id="odradek-console")
 
 
 def squares_of(topic: TopicSeen, width: int) -> tuple[list[Square], int]:

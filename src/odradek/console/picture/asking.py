@@ -1,4 +1,5 @@
-"""A scene: leaders and in-sync replicas from what the poller has seen, offsets, sizes and groups from brokers.
+"""A scene: what brokers say about one topic, and about the groups that the poller has seen reading it. The poller looks
+at all topics, and less often.
 
 ListOffsets tells consumers the high watermark and replicas the log end, so the leader is asked as both. Whoever does
 not respond is left out of the picture, and the rest is drawn. Nothing is tried twice: the next look comes soon, and a
@@ -9,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from odradek.admin.access import Access, Address
-from odradek.admin.failures import AdminError
+from odradek.admin.failures import AdminError, Refused
 from odradek.admin.groups import Group, describe_group_at
+from odradek.admin.metadata import metadata_of
 from odradek.admin.offsets import LATEST, READ_UNCOMMITTED, list_offsets_on
 from odradek.admin.places import Place
 from odradek.admin.requests import Node, ask
@@ -26,6 +28,7 @@ from odradek.console.picture.scene import (
 from odradek.console.requests import NotFound
 from odradek.console.watch.groups import committed_on
 from odradek.console.watch.seen import GroupSeen, Seen, TopicSeen, Topology
+from odradek.console.watch.topology import topic_seen
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -46,12 +49,8 @@ TIMEOUT_MS = 5000
 def ask_scene(
     access: Access, seen: Seen, topic: str, first: int, count: int, before: Scene | None = None
 ) -> Scene:
-    topology = seen.topology
-    found = topology.topics.get(topic) if topology is not None else None
-    if topology is None or found is None:
-        raise NotFound(f"{topic}: no such topic")
+    found, alive = _topic_now(access, seen, topic)
     numbers = range(first, min(first + count, len(found.leaders)))
-    alive = {one.broker: Address(one.host, one.port) for one in topology.status.brokers if not one.is_fenced}
     watermarks, ends = _offsets(access, found, numbers, alive)
     sizes = _sizes(access, found, numbers, alive)
     partitions = tuple(
@@ -75,14 +74,29 @@ def ask_scene(
     )
     groups = list(_groups(access, topic, alive, list((seen.groups or {}).values())))
     groups += waiting_groups(before, {one.group for one in groups}, alive.keys())
-    return Scene(topic, _brokers(topology, found), partitions, tuple(groups))
+    return Scene(topic, _brokers(seen.topology, found, alive.keys()), partitions, tuple(groups))
 
 
-def _brokers(topology: Topology, topic: TopicSeen) -> tuple[BrokerScene, ...]:
+def _topic_now(access: Access, seen: Seen, name: str) -> tuple[TopicSeen, dict[int, Address]]:
+    """The topic and the brokers that are alive; as they were seen last, if nobody responds now."""
+    try:
+        found = metadata_of(access, [name])
+        return topic_seen(found.topics[name]), {one.id: one.address for one in found.brokers.values()}
+    except Refused as error:
+        raise NotFound(str(error)) from None
+    except AdminError:
+        topology = seen.topology
+        if topology is None or name not in topology.topics:
+            raise
+    alive = [one for one in topology.status.brokers if not one.is_fenced]
+    return topology.topics[name], {one.broker: Address(one.host, one.port) for one in alive}
+
+
+def _brokers(topology: Topology | None, topic: TopicSeen, alive: Set[int]) -> tuple[BrokerScene, ...]:
     """Those that have replicas of the topic; a broker that nobody lists any more is one that is away."""
-    alive = {one.broker for one in topology.status.brokers if not one.is_fenced}
+    controller = topology.controller if topology is not None else None
     wanted = sorted({broker for replicas in topic.replicas for broker in replicas})
-    return tuple(BrokerScene(one, one in alive, one == topology.controller) for one in wanted)
+    return tuple(BrokerScene(one, one in alive, one == controller) for one in wanted)
 
 
 def _offsets(

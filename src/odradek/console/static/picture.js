@@ -76,6 +76,7 @@ onChanged((changed) => {
   if (changed.some((part) => parts.includes(part))) draw();
 });
 document.addEventListener("visibilitychange", draw);
+setInterval(draw, 2000); // offsets move between two looks at the whole cluster
 section.addEventListener("submit", () => setTimeout(draw, 300));
 let width = 0;
 new ResizeObserver(() => {
