@@ -54,12 +54,24 @@ def test_a_password_is_set(tmp_path: Path) -> None:
 
 
 def test_a_signal_ends_it_well(bootstrap: str) -> None:
-    command = odradek_command("console", "-b", bootstrap, "--port", "0")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = odradek_command("console", "-b", bootstrap, "--port", "0", "--lifeline")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
         stream = urllib.request.urlopen(f"{address}events", timeout=30)  # an open tab does not hold it up
         assert stream.readline().startswith(b"retry")
         process.terminate()
-        _, errors = process.communicate(timeout=60)
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        process.wait(60)
     assert (process.returncode, errors) == (0, "")
+
+
+def test_it_ends_with_the_process_that_started_it(bootstrap: str) -> None:
+    command = odradek_command("console", "-b", bootstrap, "--port", "0", "--lifeline")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(60) == 0

@@ -115,7 +115,10 @@ def end_with_parent() -> None:
     import threading
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(
+            sys.stdin.fileno(), 1024
+        ):  # not through its buffer, whose lock would be held at our end
+            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()

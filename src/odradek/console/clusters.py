@@ -6,6 +6,8 @@ from dataclasses import replace
 from odradek.admin.access import Access
 from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
+from odradek.console.messages.schemas import Schemas
+from odradek.console.messages.searches import Searches
 from odradek.console.picture.album import Album
 from odradek.console.picture.exercise import Exercises
 from odradek.console.sessions import Sessions
@@ -18,7 +20,7 @@ from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
 IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
-FIRST_LOOK_S = 0.5  # how long the first page waits for the first look; then it says so, and refreshes
+FIRST_LOOK_S = 0.3  # how long the first page waits for the first look; then it says so, and refreshes
 
 
 class WatchedCluster:
@@ -44,8 +46,6 @@ class WatchedCluster:
 
 class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
-        from odradek.console.messages.searches import Searches
-
         self.settings = settings
         self.hub = Hub()
         self.audit = Audit(settings.audit_file)
@@ -56,6 +56,7 @@ class Console:
         }
         self.searches = Searches()
         self.exercises = Exercises()
+        self.schemas = Schemas(settings.schema_registry)
         self.started_s = time.monotonic()
 
     def start(self) -> None:

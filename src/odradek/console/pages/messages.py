@@ -104,7 +104,7 @@ def start_of(text: str) -> tuple[int | None, int | None]:
 
 
 def schemas(ask: Ask) -> Schemas:
-    return Schemas(ask.console.settings.schema_registry)
+    return ask.console.schemas
 
 
 # One message

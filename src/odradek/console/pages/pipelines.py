@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from odradek.admin.dead_letters import Letter
-from odradek.admin.failures import AdminError, BadRequest
+from odradek.admin.failures import AdminError, BadRequest, NoContact
 from odradek.admin.places import is_internal
 from odradek.console.messages.letters import (
     Replayed,
@@ -76,6 +76,7 @@ def view(ask: Ask) -> PipelineList:
     rows: list[SinkRow] = []
     problem = None
     try:
+        _check_contact(seen)
         entries, histories = ask.cluster.ledger.look(lambda: _entries(ask))
         rows = [sink_row(sink, entry, histories.get(sink)) for sink, entry in entries.items()]
     except AdminError as error:
@@ -84,6 +85,12 @@ def view(ask: Ask) -> PipelineList:
     queries = [one for name, one in (seen.groups or {}).items() if name.startswith(GROUP_PREFIX)]
     letters = [LetterTopic(name, _count(seen, name)) for name in topics if is_letter_topic(name)]
     return PipelineList(rows, problem, queries, letters)
+
+
+def _check_contact(seen: Seen) -> None:
+    """Do not let anybody wait for a cluster that is known not to respond."""
+    if seen.problem is not None:
+        raise NoContact(seen.problem)
 
 
 def _entries(ask: Ask) -> dict[str, Entry]:
@@ -160,6 +167,7 @@ def letters_view(ask: Ask) -> LettersPage:
     seen = ask.cluster.seen
     if is_internal(topic):
         raise NotFound(f"{topic} has no dead letters")
+    _check_contact(seen)
     found = newest_letters(access, topic, LETTERS_COUNTED)
     letters = [(one, letter) for one, letter in found if letter is not None]
     reasons = Counter(letter.facts["reason"] for _, letter in letters)

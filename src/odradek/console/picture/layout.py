@@ -20,7 +20,7 @@ CONSUMERS = 216
 LEAST_COLUMN, MOST_COLUMN = 96, 240
 CELL, HEADER, TITLE = 64, 46, 20
 GUTTER, LANE = 20, 6
-CONSUMER, GROUP_TITLE = 44, 28
+CONSUMER, GROUP_TITLE = 44, 42
 READERS = 8  # colours and dashes
 
 
@@ -81,7 +81,8 @@ class GroupTitle:
     id: str
     x: int
     y: int
-    text: str
+    name: str
+    state: str
 
 
 @dataclass(frozen=True)
@@ -222,8 +223,7 @@ def _share(
 def _place_groups(drawing: Drawing, scene: Scene, x: int, y: int, width: int) -> None:
     styles = styles_of([(group.group, one.name) for group in scene.groups for one in group.consumers])
     for number, group in enumerate(scene.groups):
-        text = group.group if len(group.group) <= 26 else f"{group.group[:25]}…"
-        drawing.groups.append(GroupTitle(f"group-{number}", x, y + 16, f"{text} · {group.state}"))
+        drawing.groups.append(GroupTitle(f"group-{number}", x, y + 16, group.group, group.state))
         y += GROUP_TITLE
         for consumer in group.consumers:
             drawing.readers.append(
