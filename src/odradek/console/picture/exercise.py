@@ -77,6 +77,7 @@ class Exercises:
         key = (cluster, topic)
         with self._lock:
             others = [one for one in self._running if one != key and self._alive(one)]
+            self._running = {one: there for one, there in self._running.items() if one in (*others, key)}
             if len(others) >= MOST_EXERCISES:
                 raise AdminError(
                     f"{MOST_EXERCISES} topics have a group of three already: stop that of {others[0][1]} first"
