@@ -37,6 +37,12 @@ PATHS = {
     "messages": "/topics/orders/messages",
     "message": "/topics/orders/messages/0/0",
     "settings": "/topics/orders/settings",
+    "picture": "/picture?topic=returns",
+    "servers": "/picture?whole=true",
+    "groups": "/groups",
+    "group": "/group?name=billing",
+    "transactions": "/transactions",
+    "pipelines": "/pipelines",
     "users": "/users",
 }
 
@@ -100,6 +106,14 @@ class Camera:
         self._browser, self._directory = browser, directory
         directory.mkdir(parents=True, exist_ok=True)
 
+    def press(self, address: str, button: str, wait: str) -> None:
+        """Press a button of a page, and wait until the page says something."""
+        page = self._browser.new_page()
+        page.goto(address)
+        page.get_by_role("button", name=button).click()
+        page.get_by_text(wait).first.wait_for()
+        page.close()
+
     def take(
         self, name: str, address: str, size: tuple[int, int] = WIDE, scheme: str = "light", *, wait: str = ""
     ) -> None:
@@ -154,7 +168,10 @@ def take_all(camera: Camera, kafka: Any, address: str, is_all: bool) -> None:
             camera.take(f"{name}-light", address + path)
             camera.take(f"{name}-dark", address + path, scheme="dark")
             camera.take(f"{name}-narrow", address + path, NARROW)
+    camera.press(f"{address}/picture?topic=returns", "Start a group of three", "reads 2")
+    camera.press(f"{address}/picture?topic=returns", "Stop picture-2", "picture-2 left")
     kafka[2].crash()
+    camera.take("picture", f"{address}/picture?topic=returns", wait="broker 2 is away")
     camera.take("broken", address, wait="broker 2 left")
     if is_all:
         camera.take("broken-narrow", address, NARROW)

@@ -53,8 +53,15 @@ def test_every_page_and_action_works_on_apache_kafka(kafka: KafkaPeer) -> None:
             f"/topics/{topic}",
             f"/topics/{topic}/messages",
             f"/topics/{topic}/messages/0/0",
+            f"/picture?topic={topic}",
+            "/picture?whole=true",
+            "/groups",
+            "/transactions?hanging=true",
+            "/pipelines",
             "/users",
         ):
             page = client.get(f"/c/kafka{path}")
             assert page.status_code == 200, (path, page.text)
+        drawn = client.get(f"{API}/picture?topic={topic}").json()["scene"]["partitions"]
+        assert sum(one["high_watermark"] for one in drawn) == sum(one["log_end"] for one in drawn) > 0
         send("DELETE", f"topics/{topic}", {"confirm": topic})

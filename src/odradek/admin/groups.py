@@ -142,10 +142,14 @@ def describe_group(cluster: Access, name: str) -> Group:
     """A group of either protocol. Raises Refused for one that does not exist."""
 
     def attempt() -> Group:
-        coordinator = coordinator_of(cluster, name)
-        return _describe_modern(cluster, coordinator, name) or _describe_classic(cluster, coordinator, name)
+        return describe_group_at(cluster, coordinator_of(cluster, name), name)
 
     return retried(attempt)
+
+
+def describe_group_at(cluster: Access, coordinator: Node, name: str) -> Group:
+    """The same at a coordinator that is known, without a second try."""
+    return _describe_modern(cluster, coordinator, name) or _describe_classic(cluster, coordinator, name)
 
 
 def _describe_modern(cluster: Access, coordinator: Node, name: str) -> Group | None:

@@ -12,6 +12,7 @@ process of its own (`odradek console`, `odradek up --console`) and needs the ext
     clusters     the clusters of a console, each with its poller
     watch/       what a poller asks, and what it has seen; pure differences of that are events
     messages/    records of topics: read, searched by a child process, shown safely, exported
+    picture/     a topic drawn: scenes, sentences about what changed, and where everything goes
     pages/       one module for each noun; `templates/` and `static/` have what belongs to it
 
 How a page is added:

@@ -8,13 +8,18 @@ from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.searches import Searches
+from odradek.console.picture.album import Album
+from odradek.console.picture.exercise import Exercises
 from odradek.console.sessions import Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.stream import Hub
 from odradek.console.users import read_users
+from odradek.console.watch.lag import LagHistories
+from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.seen import Seen
 
+IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
 FIRST_LOOK_S = 0.3  # how long the first page waits for the first look; then it says so, and refreshes
 
 
@@ -22,6 +27,9 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
+        # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
+        self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
+        self.album, self.lags, self.ledger = Album(), LagHistories(), LedgerWatch()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property
@@ -47,6 +55,7 @@ class Console:
             name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
         }
         self.searches = Searches()
+        self.exercises = Exercises()
         self.schemas = Schemas(settings.schema_registry)
         self.started_s = time.monotonic()
 
@@ -58,5 +67,6 @@ class Console:
     def stop(self) -> None:
         self.hub.close()
         self.searches.stop_all()
+        self.exercises.stop_all()
         for cluster in self.clusters.values():
             cluster.poller.stop()

@@ -6,7 +6,9 @@
     disks         space of brokers and sizes of topics
     offsets       where logs end, and so how fast they grow
     groups        groups and their lag
+    lag           the lag of groups that somebody looks at, over time
     transactions  open ones
+    ledger        what sinks have written exactly once, when somebody looks
     metrics       load of brokers that serve /metrics
     events        differences between two topologies in sentences; pure
 

@@ -32,7 +32,7 @@ def ask_groups(
         except NoContact:
             continue
         names = [one.group_id for one in answer.groups if one.group_type.capitalize() != SHARE]
-        committed = dict(_committed(access, address, names))
+        committed = dict(committed_on(access, address, names))
         for one in answer.groups:
             offsets = committed.get(one.group_id, {})
             lag = lag_of(offsets, ends)
@@ -63,9 +63,10 @@ def _history(before: GroupSeen | None, lag: int | None) -> tuple[int, ...]:
     return points if lag is None else (*points, lag)[-POINTS_KEPT:]
 
 
-def _committed(
+def committed_on(
     access: Access, address: Address, names: Sequence[str]
 ) -> Iterator[tuple[str, dict[Place, int]]]:
+    """Offsets of groups that one broker coordinates."""
     for at in range(0, len(names), GROUPS_AT_ONCE):
         some = names[at : at + GROUPS_AT_ONCE]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(name, topics=None) for name in some])

@@ -97,7 +97,7 @@ class TopologyTask:
             tolerance=tolerance_of(partitions, fewest, quorum) if are_all_known else None,
         )
         controller = quorum.leader if quorum is not None else found.controller
-        topics = {name: _topic(found.topics[name]) for name in sorted(found.topics)}
+        topics = {name: topic_seen(found.topics[name]) for name in sorted(found.topics)}
         return Topology(controller if controller >= 0 else None, topics, status)
 
 
@@ -108,7 +108,7 @@ def _space(disks: Disks | None, broker: int) -> tuple[int | None, bool]:
     return free, free < little_room(disks.total_bytes.get(broker, 0))
 
 
-def _topic(topic: Topic) -> TopicSeen:
+def topic_seen(topic: Topic) -> TopicSeen:
     partitions = list(topic.partitions.values())
     return TopicSeen(
         topic.name,

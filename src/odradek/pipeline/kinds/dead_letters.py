@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from odradek.admin.dead_letters import FACTS, PREFIX
 from odradek.pipeline.file.definition import Pipeline, Source, TopicDeclaration
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.kinds.source import SourceKind
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HEADER_TYPE = "array<struct<key: string, value: binary>>"
-PREFIX = "odradek."
-ORIGIN = ("topic", "partition", "offset", "timestamp", "file")
-FACTS = ("pipeline", "version", "stage", "name", "content", "reason", *ORIGIN)
 LETTER_COLUMNS = (*FACTS, "key", "value", "headers", "recordTime")
 REASON_CHARACTERS = 1000  # Spark's own may contain the whole value
 FACTS_BYTES = 8000  # of the headers that we add, generously

@@ -17,31 +17,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from odradek.model import TopicPartition
+from odradek.admin.dead_letters import WHOLE, Letter, facts_of, letter_of_record
 from odradek.pipeline.checkpoint import Checkpoint, write_file
 from odradek.pipeline.file.definition import Pipeline, TopicDeclaration
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.kinds.dead_letters import FACTS, PREFIX
 from odradek.pipeline.kinds.registry import source_kinds
 from odradek.pipeline.kinds.topic_records import read_records, send_records
 from odradek.pipeline.kinds.topics import topics_of
-from odradek.records.record import Record
 
-NUMBERS = ("partition", "offset", "timestamp")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY = ("dead_letters", "topic")
-Headers = list[tuple[str, bytes | None]]
-
-
-@dataclass(frozen=True)
-class Letter:
-    """`place` is where the dead letter itself is; `headers` are the record's own."""
-
-    place: str
-    facts: Mapping[str, Any]
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 @dataclass
@@ -93,7 +78,7 @@ class Replay:
         for letter in letters:
             facts = letter.facts
             reasons[facts["reason"]] += 1
-            if facts["content"] != "record":
+            if facts["content"] != WHOLE:
                 result.kept += 1
             elif facts["topic"] is not None:
                 topic = self._to or facts["topic"]
@@ -152,32 +137,14 @@ class Replay:
         }
 
 
-def letter_of_record(place: TopicPartition, record: Record) -> Letter:
-    """Our headers come last; a record's own with our prefix are never kept."""
-    headers = [(name.decode(errors="replace"), value) for name, value in record.headers]
-    texts = {
-        name.removeprefix(PREFIX): value.decode(errors="replace")
-        for name, value in headers
-        if name.startswith(PREFIX) and value is not None
-    }
-    own = [(name, value) for name, value in headers if not name.startswith(PREFIX)]
-    where = f"{place.topic}/{place.partition}/{record.offset}"
-    return Letter(where, _facts(texts), record.key, record.value, own)
-
-
 def letters_of_file(path: Path) -> Iterator[Letter]:
     with path.open() as file:
         for line in file:
             row = json.loads(line)
             headers = [(one["key"], _bytes(one.get("value"))) for one in row.get("headers") or []]
             yield Letter(
-                path.as_uri(), _facts(row), _bytes(row.get("key")), _bytes(row.get("value")), headers
+                path.as_uri(), facts_of(row), _bytes(row.get("key")), _bytes(row.get("value")), headers
             )
-
-
-def _facts(found: Mapping[str, Any]) -> dict[str, Any]:
-    facts: dict[str, Any] = {name: found.get(name) for name in FACTS}
-    return facts | {name: int(facts[name]) for name in NUMBERS if facts[name] is not None}
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -186,12 +153,11 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _row(letter: Letter, topic: str) -> dict[str, Any]:
     time_ms = letter.facts["timestamp"]
-    headers = [*letter.headers, (f"{PREFIX}replayed", letter.place.encode())]
     return {
         "topic": topic,
         "key": letter.key,
         "value": letter.value,
-        "headers": [{"key": name, "value": value} for name, value in headers],
+        "headers": [{"key": name, "value": value} for name, value in letter.replayed_headers],
         "timestamp": None if time_ms is None else EPOCH + timedelta(milliseconds=time_ms),
     }
 

@@ -1,0 +1,273 @@
+"""Pipelines, wherever they run: what they write to the ledger, the groups they commit to, and their dead letters.
+
+Nothing is asked of a pipeline itself. A sink that writes exactly once notes each batch in the ledger of the cluster;
+each query commits the offsets of its finished batches to a group; dead letters are records of a topic.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from odradek.admin.dead_letters import Letter
+from odradek.admin.failures import AdminError, BadRequest, NoContact
+from odradek.admin.places import is_internal
+from odradek.console.messages.letters import (
+    Replayed,
+    can_be_sent,
+    newest_letters,
+    progress_of,
+    replay,
+)
+from odradek.console.messages.reading import reaching
+from odradek.console.messages.showing import Found
+from odradek.console.registry import Action, Page
+from odradek.console.requests import Ask, NotFound, doc
+from odradek.console.users import Role
+from odradek.console.watch.ledger import SinkHistory
+from odradek.console.watch.seen import GroupSeen, Seen
+from odradek.ledger.record import Entry, UnreadableRecord
+from odradek.ledger.topic import Ledger
+from odradek.wording import count_of
+
+GROUP_PREFIX = "odradek-pipeline-"
+LETTERS_SHOWN = 50
+LETTERS_COUNTED = 500
+TEXT_SHOWN = 300
+NAMES_OF_LETTERS = ("dead", "dlq")
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str
+    milliseconds: int
+    share: float  # of the batch
+
+
+@dataclass(frozen=True)
+class SinkRow:
+    sink: str
+    name: str
+    batch: int
+    rows: int
+    milliseconds: int
+    written_at_ms: int
+    topics: list[str]
+    phases: list[Phase]
+    rows_per_second: float | None  # over the batches that were seen
+    batch_rows_per_second: float | None  # of the last batch
+
+
+@dataclass(frozen=True)
+class LetterTopic:
+    topic: str
+    record_count: int | None
+
+
+@dataclass(frozen=True)
+class PipelineList:
+    sinks: list[SinkRow]
+    problem: str | None  # of the ledger
+    queries: list[GroupSeen]
+    letter_topics: list[LetterTopic]
+
+
+def view(ask: Ask) -> PipelineList:
+    seen = ask.cluster.seen
+    topics = seen.topology.topics if seen.topology is not None else {}
+    rows: list[SinkRow] = []
+    problem = None
+    try:
+        _check_contact(seen)
+        entries, histories = ask.cluster.ledger.look(lambda: _entries(ask))
+        rows = [sink_row(sink, entry, histories.get(sink)) for sink, entry in entries.items()]
+    except AdminError as error:
+        problem = str(error)
+    rows.sort(key=lambda row: -row.written_at_ms)
+    queries = [one for name, one in (seen.groups or {}).items() if name.startswith(GROUP_PREFIX)]
+    letters = [LetterTopic(name, _count(seen, name)) for name in topics if is_letter_topic(name)]
+    return PipelineList(rows, problem, queries, letters)
+
+
+def _check_contact(seen: Seen) -> None:
+    """Do not let anybody wait for a cluster that is known not to respond."""
+    if seen.problem is not None:
+        raise NoContact(seen.problem)
+
+
+def _entries(ask: Ask) -> dict[str, Entry]:
+    try:
+        with reaching(ask.cluster.access) as cluster:  # all who look share what it says
+            return Ledger(cluster).entries()
+    except UnreadableRecord as error:
+        raise AdminError(str(error)) from None
+
+
+def sink_row(sink: str, entry: Entry, history: SinkHistory | None) -> SinkRow:
+    whole_ms = max(entry.milliseconds, 1)
+    phases = sorted(entry.phases.items(), key=lambda one: -one[1])
+    return SinkRow(
+        sink=sink,
+        name=entry.name,
+        batch=entry.batch,
+        rows=entry.rows,
+        milliseconds=entry.milliseconds,
+        written_at_ms=entry.written_at_ms,
+        topics=list(entry.topics),
+        phases=[
+            Phase(name, spent_ms, min(spent_ms / whole_ms, 1.0)) for name, spent_ms in phases if spent_ms
+        ],
+        rows_per_second=history.rows_per_second() if history is not None else None,
+        batch_rows_per_second=entry.rows * 1000 / entry.milliseconds if entry.milliseconds else None,
+    )
+
+
+def is_letter_topic(name: str) -> bool:
+    """By its name: to look into every topic would be too much work."""
+    return not is_internal(name) and any(part in name.lower() for part in NAMES_OF_LETTERS)
+
+
+def _count(seen: Seen, topic: str) -> int | None:
+    ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
+    return None if ends is None else sum(max(end, 0) for end in ends)
+
+
+# Dead letters
+
+
+@dataclass(frozen=True)
+class LettersQuery:
+    topic: str = doc("The topic of dead letters.")
+
+
+@dataclass(frozen=True)
+class LetterRow:
+    partition: int
+    offset: int
+    timestamp_ms: int
+    pipeline: str
+    stage: str
+    name: str
+    reason: str
+    origin: str
+    text: str
+    can_be_sent: bool
+
+
+@dataclass(frozen=True)
+class LettersPage:
+    topic: str
+    letters: list[LetterRow]
+    reasons: list[tuple[str, int]]  # of the newest ones
+    counted: int
+    others: int  # records that are no dead letters
+    waiting: int | None  # offsets that were not replayed from here
+
+
+def letters_view(ask: Ask) -> LettersPage:
+    topic, access = ask.query.topic, ask.access()
+    seen = ask.cluster.seen
+    if is_internal(topic):
+        raise NotFound(f"{topic} has no dead letters")
+    _check_contact(seen)
+    found = newest_letters(access, topic, LETTERS_COUNTED)
+    letters = [(one, letter) for one, letter in found if letter is not None]
+    reasons = Counter(letter.facts["reason"] for _, letter in letters)
+    rows = [letter_row(one, letter) for one, letter in letters[:LETTERS_SHOWN]]
+    begins = progress_of(access, topic)
+    ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
+    waiting = None
+    if ends is not None and len(ends) == len(begins):
+        waiting = sum(max(ends[number] - begin, 0) for number, begin in begins.items())
+    return LettersPage(topic, rows, reasons.most_common(20), len(letters), len(found) - len(letters), waiting)
+
+
+def letter_row(found: Found, letter: Letter) -> LetterRow:
+    facts = {name: "" if value is None else str(value) for name, value in letter.facts.items()}
+    origin = f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
+    return LetterRow(
+        partition=found.partition,
+        offset=found.record.offset,
+        timestamp_ms=found.record.timestamp,
+        pipeline=facts["pipeline"],
+        stage=facts["stage"],
+        name=facts["name"],
+        reason=facts["reason"],
+        origin=origin if facts["topic"] else facts["file"] or "unknown",
+        text=text_of(letter.value),
+        can_be_sent=can_be_sent(letter),
+    )
+
+
+def text_of(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    text = value[: 4 * TEXT_SHOWN].decode(errors="replace")
+    return text[:TEXT_SHOWN] + ("…" if len(text) > TEXT_SHOWN else "")
+
+
+@dataclass(frozen=True)
+class ReplayBody:
+    topic: str = doc("The topic of dead letters.")
+    to: str | None = doc("Send them to this topic instead of the one they came from.", None)
+    everything: bool = doc("Include those that were sent again before.", False)
+    dry_run: bool = doc("Only say what would be sent.", False)
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    sent: dict[str, int]
+    kept: int
+    reasons: dict[str, int]
+    is_all: bool
+    said: str
+
+
+def replay_letters(ask: Ask) -> ReplayOutcome:
+    body: ReplayBody = ask.body
+    for name in (body.topic, body.to):
+        if name is not None and is_internal(name):
+            raise BadRequest(f"{name} is an internal topic: the cluster keeps its own state there")
+    found = replay(ask.access(), body.topic, body.to, everything=body.everything, dry=body.dry_run)
+    return ReplayOutcome(found.sent, found.kept, found.reasons, found.is_all, told(found, body.dry_run))
+
+
+def told(found: Replayed, is_dry: bool) -> str:
+    """The words of `odradek pipeline replay-dead-letters`."""
+    verb = "Would send" if is_dry else "Sent"
+    parts = [f"{verb} {count_of(count, 'record')} to {topic}." for topic, count in found.sent.items()]
+    if not parts:
+        parts.append("There is nothing to replay.")
+    if found.kept:
+        parts.append(f"{count_of(found.kept, 'dead letter')} without a whole record not sent.")
+    if not found.is_all:
+        parts.append("More are waiting: do it again.")
+    return " ".join(parts)
+
+
+PAGES = [
+    Page(
+        path="pipelines",
+        title="Pipelines",
+        view=view,
+        template="pipelines.html",
+        summary="List what pipelines write, how far they are behind, and their topics of dead letters.",
+        nav="Pipelines",
+        live_template="pipelines_live.html",
+        parts=("groups", "offsets"),
+    ),
+    Page(
+        path="dead-letters",
+        title="Dead letters",
+        view=letters_view,
+        template="dead_letters.html",
+        summary="Show the newest dead letters of a topic, and why they are dead.",
+        query=LettersQuery,
+    ),
+]
+ACTIONS = [
+    Action(
+        *("POST", "dead-letters/replay", "Send dead letters again.", replay_letters, Role.EDITOR),
+        body=ReplayBody,
+        target=lambda ask: ask.body.topic + (" (dry run)" if ask.body.dry_run else ""),
+        refreshes=("offsets", "groups"),
+    )
+]

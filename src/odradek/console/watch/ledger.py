@@ -1,0 +1,57 @@
+"""What sinks have written exactly once, by the ledger of the cluster, and how fast. The ledger is read when somebody
+looks, and not more often than it takes to read it allows."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.ledger.record import Entry
+
+FRESH_S = 3.0
+SHARE = 20
+POINTS_KEPT = 20
+
+
+@dataclass
+class SinkHistory:
+    """Batches of a sink that were seen: when each was written, and its rows."""
+
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
+
+    def note(self, entry: Entry) -> None:
+        if not self.batches or self.batches[-1][0] != entry.batch:
+            self.batches.append((entry.batch, entry.written_at_ms, entry.rows))
+
+    def rows_per_second(self) -> float | None:
+        """Over the batches that were seen. Batches in between count as those beside them."""
+        if len(self.batches) < 2:
+            return None
+        (first, began_ms, _), (last, ended_ms, _) = self.batches[0], self.batches[-1]
+        if ended_ms <= began_ms or last <= first:
+            return None
+        later = [rows for _, _, rows in list(self.batches)[1:]]
+        return sum(later) / len(later) * (last - first) * 1000 / (ended_ms - began_ms)
+
+
+class LedgerWatch:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] | None = None
+        self._histories: dict[str, SinkHistory] = {}
+        self._seen_s = self._spent_s = 0.0
+
+    def look(
+        self, read: Callable[[], Mapping[str, Entry]]
+    ) -> tuple[dict[str, Entry], dict[str, SinkHistory]]:
+        with self._lock:
+            now_s = time.monotonic()
+            if self._entries is None or now_s - self._seen_s > max(FRESH_S, SHARE * self._spent_s):
+                self._entries = dict(read())
+                self._histories = {sink: self._histories.get(sink, SinkHistory()) for sink in self._entries}
+                for sink, entry in self._entries.items():
+                    self._histories[sink].note(entry)
+                self._seen_s = time.monotonic()
+                self._spent_s = self._seen_s - now_s
+            return self._entries, self._histories
