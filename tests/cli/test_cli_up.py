@@ -199,7 +199,7 @@ def test_a_damaged_file_in_the_data_directory(tmp_path: Path) -> None:
         ("--set", "log.retention.ms=soon"),
         ("--set", "num.partitions=0"),
         ("--set", "num.partition=3"),
-        ("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("--set", "authorizer.class.name=com.example.Authorizer"),
         ("--set", "ssl.keystore.location=/etc/broker.pem"),
         ("--config", "/no/such/file"),
     ],

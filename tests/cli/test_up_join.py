@@ -9,7 +9,7 @@ from odradek.cli.command_parser import BAD_USAGE
 from odradek.cli.up import FAILED, parse_arguments
 from odradek.cli.up import main as up
 from odradek.cli.up_claim import free_id
-from odradek.cli.up_cluster import BadUsage, Cluster, describe
+from odradek.cli.up_cluster import BadUsage, Cluster, Way, describe
 from odradek.cli.up_join import PORTS_TRIED, SETTINGS_FILE, found, next_free, settings_of
 from odradek.metadata.properties import read_properties
 from odradek.storage.disk.files import DiskFiles
@@ -43,7 +43,7 @@ def test_settings_of_the_user_win_except_who_leads_and_where_the_data_is() -> No
 def test_two_nodes_that_join_at_the_same_moment_get_different_ids(tmp_path: Path) -> None:
     """Both have asked the cluster which ids are taken before either of them claims one."""
     with running_broker(tmp_path) as broker:
-        cluster = describe(broker.bootstrap)
+        cluster = describe(broker.bootstrap, Way())
         names, ids = ("first", "second"), []
         for name in names:
             options = parse_arguments(
@@ -58,7 +58,7 @@ def test_two_nodes_that_join_at_the_same_moment_get_different_ids(tmp_path: Path
         # The one that has the id starts with it, though it was registered before.
         first = JoinedBroker(tmp_path / "first", {}, broker.bootstrap)
         with running(first):
-            assert describe(first.bootstrap).node_ids == {1, 2, 3}
+            assert describe(first.bootstrap, Way()).node_ids == {1, 2, 3}
             assert "broker 2 of cluster" in first.log
 
 

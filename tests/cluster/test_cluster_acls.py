@@ -10,7 +10,7 @@ import pytest
 
 from odradek.acls.acl import Acl
 from odradek.acls.codes import Operation, Resource
-from odradek.broker.node import Node
+from odradek.broker.protection import Protection
 from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.errors import ErrorCode
 from odradek.model import Caller, Principal
@@ -33,22 +33,14 @@ SETTINGS = {
 }
 
 
-class ByMachine:
+def by_machine(caller: Caller, certificate: bytes | None = None) -> Session:
     """Takes the name of a machine for the user that has logged in."""
-
-    def new_session(self, caller: Caller, certificate: bytes | None = None) -> Session:
-        return Session(caller._replace(principal=Principal("User", caller.host)))
-
-    async def start(self) -> None: ...
-
-    async def run(self) -> None: ...
-
-    def contexts(self, listener: str) -> None: ...
+    return Session(caller._replace(principal=Principal("User", caller.host)))
 
 
 @pytest.fixture(autouse=True)
 def names_are_principals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "_new_authentication", lambda self: ByMachine())
+    monkeypatch.setattr(Protection, "new_session_of", lambda self, config, image: by_machine)
 
 
 def an_acl(rng: Any) -> Acl:

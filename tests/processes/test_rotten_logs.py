@@ -67,7 +67,8 @@ def await_checkpoint(data_dir: Path, name: str, at_least: int) -> None:
     topic, _, index = name.rpartition("-")
 
     def look() -> bool:
-        lines = (data_dir / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
+        checkpoint = data_dir / "recovery-point-offset-checkpoint"
+        lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
         points = {tuple(line.split()[:2]): int(line.split()[2]) for line in lines}
         return points.get((topic, index), 0) >= at_least
 

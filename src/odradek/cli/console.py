@@ -13,7 +13,9 @@ from odradek.cli.framework import Option
 from odradek.cli.logs import configure_logging
 from odradek.cli.output import print_line
 
-MISSING_EXTRA = "the console needs more packages: install them with 'pip install odradek[console]'"
+MISSING_EXTRA = (
+    "the console needs more packages: install them with pip install '.[console]' in a clone of Odradek"
+)
 
 
 class RoleName(Enum):

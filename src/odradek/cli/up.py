@@ -274,7 +274,7 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
             "--console",
             action="store_true",
             help="Run a web console beside it, in a process of its own, on localhost:8090 "
-            "(needs 'pip install odradek[console]'; 'odradek console' has more options).",
+            "(needs pip install '.[console]' in a clone of Odradek; 'odradek console' has more options).",
         )
         parser.add_argument(
             "--console-port",

@@ -15,7 +15,7 @@ def missing_extra() -> str:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if not missing:
         return ""
-    return f"the console needs {', '.join(missing)}: install them with 'pip install odradek[console]'"
+    return f"the console needs {', '.join(missing)}: install them with pip install '.[console]' in a clone of Odradek"
 
 
 class ConsoleProcess:
