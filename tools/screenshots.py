@@ -11,12 +11,14 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bookstore.processes import console_of
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import sync_playwright
 
@@ -81,24 +83,11 @@ def read(bootstrap: str, group: str, topics: list[str], wanted: int) -> None:
 
 @contextmanager
 def console(bootstrap: str) -> Iterator[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "odradek",
-        "console",
-        "-b",
-        bootstrap,
-        "--port",
-        "0",
-        "--name",
-        "bookstore",
-    ]
-    with subprocess.Popen(
-        [*command, "--lifeline"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        yield child.stdout.readline().split()[-1] + "c/bookstore"
-        child.terminate()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        console_of(bootstrap, Path(directory) / "console.log") as address,
+    ):
+        yield address + "c/bookstore"
 
 
 class Camera:

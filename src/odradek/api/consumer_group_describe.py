@@ -6,8 +6,7 @@ members have partitions of a topic that the caller may not describe is refused a
 
 from odradek.apis.row import May, Operation, Resource
 from odradek.errors import ErrorCode
-from odradek.serving.authorized import operations
-from odradek.serving.coordination import Amend
+from odradek.serving.authorized import adding_group_operations
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -39,20 +38,7 @@ def _topics_of(group: DescribedGroup) -> set[str]:
 
 
 def handle(services: Services, request: Request, message: ConsumerGroupDescribeRequest) -> Steps[None]:
+    groups = services.coordination.groups
     if message.include_authorized_operations:
-        return services.coordination.groups.handle_many(
-            request, message, _adding_operations(services, request)
-        )
-    return services.coordination.groups.handle_many(request, message)
-
-
-def _adding_operations(services: Services, request: Request) -> Amend:
-    def amend(answer: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
-        for group in answer.groups:
-            if not group.error_code:
-                group.authorized_operations = operations(
-                    services.authorizer, request, Resource.GROUP, group.group_id
-                )
-        return answer
-
-    return amend
+        return groups.handle_many(request, message, adding_group_operations(services.authorizer, request))
+    return groups.handle_many(request, message)

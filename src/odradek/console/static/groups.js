@@ -1,29 +1,9 @@
 // Groups: found as one types, and their offsets reset after a preview. What the preview showed is sent with the change,
 // so that the console can refuse it if somebody else was faster.
-import { refresh } from "./live.js";
 import { send } from "./actions.js";
+import { searchable } from "./search.js";
 
 const api = document.querySelector('meta[name="api"]').content;
-
-function searchable(form, list) {
-  let timer = 0;
-  const search = () => {
-    const query = new URLSearchParams(location.search);
-    query.set("search", form.elements.search.value);
-    query.delete("page");
-    const address = `${location.pathname}?${query}`;
-    history.replaceState(null, "", address);
-    return refresh(list, address);
-  };
-  form.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(search, 120);
-  });
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    search();
-  });
-}
 
 function cell(text, isNumber) {
   const found = document.createElement("td");
