@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.testing import broker as testing_broker
+from odradek.testing import broker as secure_broker
 from tests.pipeline.lab import Lab
 
 COPY = """
@@ -21,7 +21,7 @@ partitions = 1
 
 @pytest.fixture(scope="module")
 def protected():
-    with testing_broker(security="SASL_SSL") as kafka:
+    with secure_broker(security="SASL_SSL") as kafka:
         yield kafka
 
 
