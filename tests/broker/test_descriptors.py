@@ -170,7 +170,7 @@ def test_the_broker_ends_in_that_moment(tmp_path: Path, is_clean: bool) -> None:
 
 
 def test_topics_are_deleted_in_that_moment(tmp_path: Path) -> None:
-    """Whether that is refused or done, the others are served, and the name can be used again."""
+    """It may be refused or done; the others are served either way, and the name can be used again."""
     ledger = Ledger()
     with running_broker(tmp_path) as broker, Raw(broker.bootstrap) as raw, Raw(broker.bootstrap) as admin:
         prepare(raw, ledger)

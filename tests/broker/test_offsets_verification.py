@@ -32,7 +32,7 @@ def verify(broker: Transactional, version: int, partition: int = 1) -> Awaitable
 
 
 def commit_offsets(broker: Transactional) -> None:
-    """As the group coordinator does: the transaction is open from then on."""
+    """Verify like the group coordinator: the transaction is open from then on."""
     batch = bytearray(batch_of(-1))
     leader = broker.broker.replicas.leader(OFFSETS_TOPIC, 1)
     leader.append(batch, read_header(batch), 0, check_sequence=False)

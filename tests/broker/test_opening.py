@@ -81,7 +81,7 @@ async def append_error(broker: InProcess, partition: int) -> int:
 
 
 async def all_turns() -> None:
-    """As many turns of the loop as there are partitions, and one for whoever was in it already."""
+    """It takes as many turns of the loop as there are partitions, and one for whoever was in it already."""
     for _ in range(COUNT + 1):
         await asyncio.sleep(0)
 

@@ -89,7 +89,7 @@ class DamageFaults(LeaderFaults):
         self.world.note(machine.name, f"has lost the end of {log.name}")
 
     def _bytes_to_keep(self, segments: dict[str, bytes]) -> int | None:
-        """None if there is nothing to cut."""
+        """Cut a log; None if there is nothing to cut."""
         total = sum(map(len, segments.values()))
         if not total:
             return None

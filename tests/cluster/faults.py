@@ -339,7 +339,7 @@ class Faults:
         del self._busy[node_id]
 
     async def _replace_voter(self, node_id: int, old_directory: Any) -> None:
-        """As an operator would: the voter on the lost disk leaves, and the one on the new disk joins."""
+        """Act as an operator would: the voter on the lost disk leaves, and the one on the new disk joins."""
         await self._until_done(
             RemoveRaftVoterRequest(CLUSTER_ID, node_id, old_directory), {ErrorCode.VOTER_NOT_FOUND}
         )

@@ -144,7 +144,7 @@ class Remaker(ClusterClient):
 async def make_topic(
     client: ClusterClient, name: str, partitions: int, min_isr: int, **configs: str
 ) -> TopicHistory | None:
-    """None if it cannot be made now. Raises Disconnected."""
+    """Make one request; None if it cannot be made now. Raises Disconnected."""
     sent = client.play.world.now()
     configs["min_insync_replicas"] = str(min_isr)
     settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]

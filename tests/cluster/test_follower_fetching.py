@@ -226,7 +226,7 @@ def test_a_follower_that_starts_learns_at_once_what_is_committed() -> None:
 
 
 def test_a_follower_waits_for_records_that_are_not_committed_yet() -> None:
-    """As far as it knows: it is behind the leader, and a consumer may come from there."""
+    """It waits, as far as it knows: it is behind the leader, and a consumer may come from there."""
 
     async def scenario(cluster: Cluster) -> None:
         leader, (follower, other) = partition(cluster).leader, others(cluster)

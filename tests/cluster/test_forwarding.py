@@ -32,7 +32,7 @@ def test_a_request_goes_to_the_next_controller_as_soon_as_there_is_one(is_connec
 
 
 def test_any_broker_that_is_alive_is_told_to_be_the_controller() -> None:
-    """As in Kafka: each of them forwards. One is told after the other, so that all get some of the load."""
+    """Each of them forwards, as in Kafka. One is told after the other, so that all get some of the load."""
     world, cluster = new_cluster(5)
 
     async def scenario() -> None:

@@ -204,7 +204,7 @@ def test_requests_that_wait_at_a_leader_that_leaves_are_told_so() -> None:
 
 
 def test_acks_all_waits_for_as_many_as_min_insync_replicas_says_from_the_first_new_replica_on() -> None:
-    """As in Kafka, replicas that are being added count as replicas."""
+    """Replicas that are being added count as replicas, as in Kafka."""
 
     async def scenario(cluster: Cluster) -> None:
         assert (await produce(cluster, 1, b"alone")).error_code == 0

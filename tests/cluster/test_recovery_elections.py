@@ -55,7 +55,7 @@ async def await_whole(cluster: Cluster) -> None:
 @pytest.mark.parametrize("damaged", BROKERS)
 @pytest.mark.parametrize("has_checkpoint", [True, False])
 def test_the_node_with_a_damaged_log_starts_last(damaged: int, has_checkpoint: bool) -> None:
-    """Whether its broker knows of the damage or not."""
+    """The outcome is the same whether its broker knows of the damage or not."""
 
     async def scenario(cluster: Cluster) -> None:
         await fill(cluster)

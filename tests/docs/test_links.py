@@ -28,7 +28,7 @@ def links(page: Path) -> Iterator[str]:
 
 
 def slug(heading: str) -> str:
-    """As GitHub and the site make it."""
+    """The anchor of a heading, as GitHub and the site make it."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     text = unicodedata.normalize("NFKD", text).lower()
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", text).strip())

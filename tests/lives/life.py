@@ -474,7 +474,7 @@ class Lives:
         self._link = self._home.connect()
 
     def _retry_in_flight(self) -> None:
-        """As a client that was never answered: each batch of an idempotent producer is there once, where it was."""
+        """Like a client that got no response: each batch of an idempotent producer is there once, where it was."""
         for topic in self._ledger.topics.values():
             if topic.policy_in_flight is not None:
                 value, topic.policy_in_flight = topic.policy_in_flight, None

@@ -348,7 +348,7 @@ def test_a_greeting_that_fails_ends_the_connection(error: Exception, reason: str
 
 
 def test_a_link_that_is_refused_tries_again_after_a_pause() -> None:
-    """As one whose peer is not there: a wrong password must not keep two nodes busy."""
+    """It is treated as one whose peer is not there: a wrong password must not keep two nodes busy."""
 
     async def greet(peer: Exchange) -> None:
         for half in (b"wrong", b"password"):

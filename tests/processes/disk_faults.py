@@ -101,7 +101,7 @@ def damage_logs(stage: Stage, node: Node, damage: Damage) -> list[Repaired]:
 
 
 def fill_the_disk(stage: Stage) -> None:
-    """Of a leader: it gives its leaderships away, and comes back by itself once there is room."""
+    """Fill a leader's disk: it gives its leaderships away, and comes back by itself once there is room."""
     node = stage.leader()
     ballast, written = node.data_dir.parent / "ballast", len(node.log)
     fill(ballast)

@@ -252,7 +252,7 @@ class Nodes:
         return [one for one in self if one is not node]
 
     def format(self) -> None:
-        """As docs/CLUSTER.md says: all controllers are the first voters."""
+        """Format as docs/CLUSTER.md says: all controllers are the first voters."""
         ids = {node.id: id_to_text(random_id(random.SystemRandom())) for node in self.controllers}
         voters = ",".join(
             f"{node.id}@{node.address('CONTROLLER')}:{ids[node.id]}" for node in self.controllers
@@ -307,7 +307,7 @@ class Nodes:
     # The quorum
 
     def quorum(self) -> PartitionDataInResponse | None:
-        """As its leader describes it; of two that both say they lead, the one of the later epoch."""
+        """The quorum as its leader describes it; if two say that they lead, as the one of the later epoch does."""
         views = [node.quorum("CONTROLLER") for node in self.controllers if node.is_running]
         return max((view for view in views if view), key=lambda view: view.leader_epoch, default=None)
 

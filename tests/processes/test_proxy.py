@@ -52,7 +52,7 @@ def proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def port(proxy: Proxy) -> Iterator[int]:
-    """Of node 1, which answers what it is asked."""
+    """The proxy of node 1, which answers what it is asked."""
     with echo_node() as real_port:
         port = proxy.open(1)
         proxy.lead_to(port, real_port)

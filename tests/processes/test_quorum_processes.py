@@ -103,7 +103,7 @@ def test_a_follower_whose_fetch_is_held_up_keeps_nobody_waiting(tmp_path: Path) 
 
 
 def test_a_single_node_has_a_controller_listener(tmp_path: Path) -> None:
-    """As `odradek up` runs it: others could join."""
+    """A node as `odradek up` runs it: others could join."""
     with running_broker(tmp_path) as broker:
         host, _, port = broker.bootstrap.rpartition(":")
         described = ask(host, int(port), DESCRIBE, DescribeQuorumResponse)

@@ -41,7 +41,7 @@ class Damage(NamedTuple):
 
 
 def damage_log(files, directory, needed_from, known, rng):
-    """None if nothing can be damaged of which the node must notice it."""
+    """Damage a file; None if there is nothing whose damage the node must notice."""
     directory = f"{directory}/{METADATA_PARTITION}"
     targets = list(_batches_between(files, directory, needed_from, known))
     if not targets:

@@ -390,7 +390,7 @@ class Simulation:
         node.frozen_ms = None
 
     def wipe(self, node):
-        """If those who are left can still decide."""
+        """Remove a voter if those that are left can still decide."""
         replica = node.key
         if any(self.live_voters(voters, {replica}) < voters.majority for voters in self.known_voter_sets()):
             return

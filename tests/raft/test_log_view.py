@@ -1,4 +1,4 @@
-"""Whether two logs agree, and where to cut: the core's few numbers against whole logs, compared record by record."""
+"""Do two logs agree, and where to cut? The core's few numbers against whole logs, compared record by record."""
 
 from random import Random
 

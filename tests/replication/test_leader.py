@@ -427,7 +427,7 @@ def test_who_lags() -> None:
 
 
 def test_who_is_always_some_fetches_behind_lags_no_more_than_that() -> None:
-    """As followers are under a steady load, when more waits for them than one fetch brings."""
+    """Followers are so under a steady load, when more waits for them than one fetch brings."""
     log = FakeLog()
     leader = lead(log, replicas=(1, 2), isr=(1, 2), now_ms=0)
     behind, second = 5, 1_000

@@ -21,7 +21,7 @@ def broker(broker_id: int, rack: str | None, *, is_fenced: bool = False, listene
 
 
 def leader_with(fetched: dict[int, Any], isr: Iterable[int] = (1, 2, 3, 4)) -> Leader:
-    """Of ten records. `fetched` has each replica's log end offset, or also its log start and when it fetched."""
+    """A leader of ten records. `fetched`: each replica's log end offset, or also its log start and when it fetched."""
     leader = lead(FakeLog(10, 10), replicas=(1, 2, 3, 4), isr=tuple(isr), leader_epoch=0)
     for replica, state in fetched.items():
         end, start, now_ms = state if isinstance(state, tuple) else (state, 0, 0)

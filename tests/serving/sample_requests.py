@@ -10,7 +10,7 @@ from odradek.wire.schema import fields_of
 
 
 def sample(message_type: Any, version: int) -> Any:
-    """As a broker that serves this version reads it."""
+    """Read a request as a broker that serves this version does."""
     message = _struct(message_type, count(1))
     return read_message(message_type, version, encode(message, version))[0]
 

@@ -99,7 +99,7 @@ class Entered(InProcess):
         return unwrap_response(wrapped, message.API_KEY, version, 77)
 
     async def ask_itself(self, message: Any, version: int) -> Any:
-        """As it asks itself through `services.coordination.peers`. The response is compared as it would travel."""
+        """Ask as `services.coordination.peers` asks the node itself. The response is compared as it would travel."""
         services = self.broker.services
         caller = node_caller(services.node.id, "PLAINTEXT")
         response = await services.ask(message, version, caller)
@@ -159,7 +159,7 @@ def compare(
 
 
 async def leave(node: Entered) -> None:
-    """As it is after its start."""
+    """The node as it is after its start."""
 
 
 async def furnish(node: Entered) -> None:

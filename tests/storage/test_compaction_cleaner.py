@@ -210,7 +210,7 @@ def fill(log: Log, count: int = 300) -> None:
 
 
 def read_all(log: Log) -> list[Record]:
-    """As consumers do: ask for the offset after the last one got."""
+    """Read as consumers do: ask for the offset after the last one got."""
     records: list[Record] = []
     offset = log.log_start_offset
     while (piece := log.read(offset, 1 << 20, log.end_offset)) is not None:

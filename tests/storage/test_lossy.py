@@ -63,7 +63,7 @@ def test_an_unsynced_replacement_is_undone(files: LossyFiles, tmp_path: Path) ->
 def test_what_another_process_made_is_there_once_the_directory_is_synced(
     files: LossyFiles, tmp_path: Path
 ) -> None:
-    """As the compacting process does, which syncs the files it makes."""
+    """Write like the compacting process, which syncs the files it makes."""
     (tmp_path / "data" / "first.cleaned").write_bytes(b"1")
     files.rename(f"{tmp_path}/data/first.cleaned", f"{tmp_path}/data/first")
     files.sync_directory(f"{tmp_path}/data")

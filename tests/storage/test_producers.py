@@ -381,7 +381,7 @@ def test_a_snapshot_of_a_wrapped_batch(scenario: Scenario) -> None:
 
 
 def test_a_snapshot_of_a_batch_without_sequences(scenario: Scenario) -> None:
-    """As coordinators write them."""
+    """Write markers as coordinators do."""
     scenario.write(data(-1, 2, transactional=True), check_sequence=False)
     ((_, producer),) = snapshots.decode(snapshots.encode(scenario.producers)).producers.items()
     assert producer.batches == scenario.producers.by_id[7].batches

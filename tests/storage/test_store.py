@@ -544,7 +544,7 @@ def test_a_log_that_cannot_be_looked_after_is_tried_again() -> None:
 
 
 def test_a_crash_while_retention_deletes_leaves_no_hole() -> None:
-    """Of several renames a crash may undo any: what it brings back is before the start that was written."""
+    """A crash may undo any of several renames: what it brings back is before the start that was written."""
     files = disk()
     store = open_store(files)
     config = LogConfig(segment_bytes=300, retention_ms=DAY_MS)

@@ -156,7 +156,7 @@ def test_it_ends_with_its_owner() -> None:
 
 
 def wait_for_end(pid: int) -> None:
-    """Of a process that is not our child."""
+    """Await the end of a process that is not our child."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

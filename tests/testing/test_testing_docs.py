@@ -77,7 +77,7 @@ def test_the_recipes_run(recipe: Path, tmp_path: Path) -> None:
     ids=lambda path: path.stem,
 )
 def test_the_recipes_with_groups_run_where_joining_is_slow(recipe: Path, tmp_path: Path) -> None:
-    """As on a busy machine: a member has not joined when its poll ends."""
+    """A member has not joined when its poll ends, as on a busy machine."""
     (tmp_path / "slow_broker.py").write_text(SLOW_BROKER)
     chosen = ["-p", "slow_broker", "-k", "twice or rebalance or poison"]
     printed = run_pytest(*chosen, str(recipe), directory=tmp_path)

@@ -174,7 +174,7 @@ class OffsetsReader(ClusterClient):
             await self.read(self.rng.choice(brokers), group, self.rng.random() < 0.5)
 
     async def read(self, broker_id: int, group: str, is_stable: bool) -> int | None:
-        """None if this broker is not the coordinator, or the offset is not stable."""
+        """The committed offset; None if this broker is not the coordinator, or the offset is not stable."""
         connection = await self.router.connection_to(broker_id)
         before = self.play.before(group, broker_id, is_stable)
         (found,) = (await connection.ask(offsets_request(group, is_stable), OFFSETS_VERSION)).groups

@@ -69,7 +69,7 @@ def _handle_one(
     amend: Amend = as_it_is,
     is_client: bool = False,
 ) -> AddPartitionsToTxnResponse | None:
-    """As nearly every request: about a single transaction."""
+    """Handle a request about a single transaction, as nearly all are."""
     (asked,) = message.transactions
     for topic in asked.topics:
         if not _may_join(services, topic, is_client):
@@ -122,7 +122,7 @@ def _may_join(services: Services, topic: AddPartitionsToTxnTopic, is_client: boo
 def _refusal(
     services: Services, transaction: AddPartitionsToTxnTransaction, is_client: bool
 ) -> AddPartitionsToTxnResult:
-    """Of one that does not go to the coordinator, because of some of its partitions."""
+    """The refusal of a transaction that does not go to the coordinator, because of some of its partitions."""
     result = AddPartitionsToTxnResult(transaction.transactional_id)
     for topic in transaction.topics:
         known = services.cluster.image.topics.get(topic.name)

@@ -149,6 +149,6 @@ class Search:
 
     @staticmethod
     def _epoch_at(leader: Leader, offset: int) -> int:
-        """Of the record at this offset; an empty log that never had one has the leader's."""
+        """The epoch of the record at this offset; the leader's if the log never had a record."""
         epoch = leader.log.leader_epochs.epoch_for_offset(offset)
         return epoch if epoch >= 0 else leader.leader_epoch

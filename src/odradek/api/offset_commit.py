@@ -57,7 +57,7 @@ def _sort_out(
     known: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
 ) -> Steps[None]:
-    """If a partition is named more than once, its last offset counts."""
+    """Sort out known partitions; the last offset counts if one is named more than once."""
     by_id = version >= TOPIC_IDS_SINCE
     name = services.cluster.topic_name(topic.topic_id) if by_id else topic.name
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -56,7 +56,7 @@ def handle(services: Services, request: Request, message: TxnOffsetCommitRequest
 def _sort_out(
     services: Services, topic: TxnOffsetCommitRequestTopic, known: Topics, refused: Refused
 ) -> Steps[None]:
-    """If a partition is named more than once, its last offset counts."""
+    """Sort out known partitions; the last offset counts if one is named more than once."""
     there = services.cluster.image.topics.get(topic.name)
     indexes = there.partitions if there else {}
     good: dict[int, OffsetCommitRequestPartition] = {}

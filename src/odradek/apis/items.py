@@ -130,7 +130,7 @@ def has_codes(items: Items, parent: Any) -> bool:
 
 
 def carries(response: Any, code: ErrorCode) -> Steps[bool]:
-    """Whether a response has this code, at its top or for one of its items."""
+    """Look for this code in a response, at its top and in its items."""
     if code_of(response) == code:
         return True
     for items in APIS[response.API_KEY].items:

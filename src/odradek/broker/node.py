@@ -98,7 +98,7 @@ class Node:
         authorizer: Authorizer | None = None,
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
-        """If it raises, the data directory is unlocked again.
+        """Build the node. If this raises, the data directory is unlocked again.
 
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
@@ -137,7 +137,7 @@ class Node:
             raise
 
     def _new_authorizer(self) -> "StandardAuthorizer | None":
-        """None if everybody may do everything: its code is imported only where it is needed."""
+        """The authorizer; None if everybody may do everything. Its code is imported only where it is needed."""
         access = access_control(self.config)
         if access is None:
             return None

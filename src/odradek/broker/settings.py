@@ -34,7 +34,7 @@ def check_supported(config: BrokerConfig) -> None:
 
 
 def bounds(config: BrokerConfig, quotas: Quotas) -> Bounds:
-    """Of connections and their requests."""
+    """The bounds of connections and their requests."""
     windows, window_ms = quota_windows(config)
     memory = config["queued.max.request.bytes"]
     return Bounds(

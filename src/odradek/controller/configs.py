@@ -235,8 +235,8 @@ def _check_broker_key(name: str, definition: Definition, is_default: bool) -> No
 
 
 def _is_of_listener(name: str) -> bool:
-    """Of the settings of a single listener, its connection limits and the files of its certificates may change while
-    it is open."""
+    """True for settings of a single listener that may change while it is open: its connection limits and the files
+    of its certificates."""
     return name.endswith(
         (".max.connections", ".max.connection.creation.rate", *(f".{key}" for key in STORES))
     )

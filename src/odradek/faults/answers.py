@@ -55,7 +55,7 @@ class Answers:
     # --- which part of a request a fault concerns ---
 
     def divide(self, api_key: int, version: int, message: Message, concern: Concern) -> Division | None:
-        """None if the fault does not concern the request."""
+        """Divide the request; None if the fault does not concern it."""
         if concern.group is not None and (group := _group_of(api_key, version, message)) is not None:
             if group != concern.group:
                 return None

@@ -176,7 +176,7 @@ def _is_by_topic(api: Api, items: Items) -> bool:
 
 
 def names_groups(api: Api) -> bool:
-    """As a whole, or as items. FindCoordinator names groups or transactional ids."""
+    """True if requests name groups, as a whole or as items. FindCoordinator names groups or transactional ids."""
     return any(items.resource is Resource.GROUP or "key" in items.names for items in api.items) or any(
         need.resource is Resource.GROUP for need in api.access.needs
     )

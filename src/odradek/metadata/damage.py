@@ -55,7 +55,7 @@ def advice(
 
 
 def knows_others(files: Files, log: str, node_id: int) -> bool:
-    """Whether anything that is readable beside the damage names another node of the quorum."""
+    """True if anything readable beside the damage names another node of the quorum."""
     election = _election(files, log)
     named = {election.leader_id, election.voted_id} - {NO_NODE} if election is not None else set()
     return bool((named | _last_voters(files, log)) - {node_id})

@@ -60,7 +60,7 @@ class Base(NamedTuple):
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch | None:
-        """None if the log is read from its beginning; there may be quorum_changes before that."""
+        """The snapshot before the log; None if the log is read from its beginning (quorum_changes may be older)."""
         image = self.snapshot.image
         return OffsetAndEpoch(self.end_offset, image.epoch) if image.offset >= 0 else None
 

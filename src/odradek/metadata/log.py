@@ -346,7 +346,7 @@ class MetadataLog:
 
     @property
     def deletions(self) -> Deletions:
-        """Of segments and snapshots that are no longer needed."""
+        """The deletions of segments and snapshots that are no longer needed."""
         return self._store.deletions
 
     @property

@@ -146,7 +146,7 @@ def only_voter(config: "BrokerConfig", properties: "MetaProperties", hostname: s
 def check_formatted(
     directory: str, found: "MetaProperties", wanted: "MetaProperties", options: Wanted
 ) -> None:
-    """Whether that matches the options."""
+    """Raise ConfigError if the directory does not match the options."""
     from odradek.metadata.properties import check_cluster, check_directory, check_node
 
     if not options.ignore_formatted:

@@ -59,7 +59,7 @@ class SnapshotFiles:
 
     @property
     def end_offset(self) -> int:
-        """Of the newest snapshot; 0 if there is none."""
+        """The end offset of the newest snapshot; 0 if there is none."""
         return self.ids[-1].end_offset if self.ids else 0
 
     @property
@@ -109,7 +109,7 @@ class SnapshotFiles:
         return self._files.create(self._part_path(snapshot_id))
 
     def remove_part(self, snapshot_id: SnapshotId) -> None:
-        """If it cannot be removed now, the next start does it."""
+        """Remove an unfinished snapshot; if that fails, the next start does it."""
         with suppress(OSError):
             self._files.remove(self._part_path(snapshot_id))
 

@@ -80,7 +80,7 @@ class Channel:
 
     @property
     def unsent_bytes(self) -> int:
-        """Of requests that the peer, or the network, does not take."""
+        """The size of requests that the peer, or the network, does not take."""
         return self._transport.output.size
 
     # --- requests ---

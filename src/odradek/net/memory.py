@@ -18,7 +18,7 @@ class Claimant(Protocol):
         """The claimant may try again."""
 
     def is_late(self, now: float) -> bool:
-        """Whether its frame does not arrive, though there is memory for it."""
+        """True if its frame does not arrive, although there is memory for it."""
 
     def close(self, reason: str) -> None:
         """Give up, so that others get the memory."""
@@ -43,7 +43,7 @@ class RequestMemory:
         self.arriving[claimant] = None
 
     def may_grow(self, claimant: Claimant) -> bool:
-        """If not, the claimant is told when to try again."""
+        """True if it may; otherwise the claimant is told when to try again."""
         if not self.is_exhausted or next(iter(self.arriving)) is claimant:
             return True
         self._waiting[claimant] = None

@@ -42,7 +42,7 @@ class Server(Protocol):
 class Network(Protocol):
     @property
     def traffic(self) -> Traffic:
-        """Of the connections made by `connect`."""
+        """The traffic of the connections made by `connect`."""
 
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
         """The listeners for others; a conversation begins on each connection."""

@@ -135,7 +135,7 @@ class Output:
         return Sent.ALL
 
     def _may_send(self, head: Slice) -> bool:
-        """Whether something of it is in memory."""
+        """True if a piece of the slice is in memory."""
         if head.position >= self._in_memory_until:
             piece = next_piece(head)
             if not is_in_memory(piece):
@@ -265,7 +265,7 @@ def read_from_memory(piece: Slice) -> bytearray | None:
 
 
 def is_in_memory(piece: Slice) -> bool:
-    """Whether a byte in every 64 KiB of it, and its last one, can be read without waiting for the disk."""
+    """True if a byte in every 64 KiB, and the last one, can be read without waiting for the disk."""
     if not CAN_PROBE:
         return True
     descriptor, probe = piece.file.fileno(), [bytearray(1)]

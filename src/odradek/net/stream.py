@@ -211,7 +211,7 @@ class StreamTransport(MovingTransport):
                 self._pool.recycle(own.frame)
 
     def is_late(self, now: float) -> bool:
-        """Whether a frame does not arrive, though there is memory for it."""
+        """True if a frame does not arrive, although there is memory for it."""
         is_idle = self.last_active + IDLE_FRAME_SECONDS < now
         return (
             self._frame is not None and self.receiving is not STARVED and (is_idle or self._frame_due < now)

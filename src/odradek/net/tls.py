@@ -220,7 +220,7 @@ class TlsTransport(StreamTransport):
         self._read_on()
 
     def _read_on(self) -> None:
-        """As long as the session has something that the receiver wants."""
+        """Read as long as the session has something that the receiver wants."""
         while self.receiving is READING and not self._session.is_drained:
             super()._on_readable()
 

@@ -204,7 +204,7 @@ class Raft(Leadership):
     # Leading
 
     def _handle_fetch(self, message: Message, request: FetchRequest) -> FetchResponse | None:
-        """None if the fetch is parked."""
+        """Respond to a fetch; None if it is parked."""
         role, error = self.role, self._check_fetch(request)
         if error is not NONE:
             return self._refuse_fetch(error)

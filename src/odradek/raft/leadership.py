@@ -65,7 +65,7 @@ class Leadership(Replica):
     # Votes
 
     def _vote_for_myself(self) -> None:
-        """If it is a voter: a replica that is being removed needs the votes of the others."""
+        """Vote for this node if it is a voter: a replica that is being removed needs the votes of the others."""
         voter = self.voters.get(self.node.node_id)
         if voter is not None and self.is_voter:
             self._count_vote(voter.key, is_granted=True)

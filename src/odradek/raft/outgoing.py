@@ -47,7 +47,7 @@ class Settings(NamedTuple):
 
     @property
     def gone_turn_ms(self) -> int:
-        """If the leader's process has ended: how long each voter has to be elected before the next one stands."""
+        """How long each voter has to be elected, once the leader's process has ended, before the next one stands."""
         return max(self.election_timeout_ms // 5, 1)
 
     @property

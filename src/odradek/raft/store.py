@@ -229,7 +229,7 @@ class QuorumStore:
         )
 
     def _note_run(self, batches: int) -> None:
-        """If more than one batch will be unsynced, record where they begin."""
+        """Record where unsynced batches begin if there will be more than one."""
         start = self.log.synced_offset
         if batches == 1 and start == self.log.end_offset:
             return

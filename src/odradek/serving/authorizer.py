@@ -36,8 +36,8 @@ class Authorizer(Protocol):
         """Changes whenever an answer may have changed."""
 
     def may(self, caller: Caller, operation: Operation, resource: Resource, name: str | None) -> bool:
-        """Whether the caller may do this to the resource of that name, or to some resource of the type (None). The
-        cluster has no name: it is empty. Raises KafkaError if it does not know yet."""
+        """True if the caller may do this to the resource of that name, or to some resource of the type (None). The
+        name of the cluster is empty. Raises KafkaError if it does not know yet."""
 
 
 class AllowAll:

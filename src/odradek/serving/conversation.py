@@ -140,7 +140,7 @@ class RequestHandler(Protocol):
         """Release all frames: their memory is about to be reused. Returns the same as `dispatch`."""
 
     def keeps(self, api_key: int, size: int) -> bool:
-        """Whether a frame of this size must stay unchanged until the result of `dispatch` has been awaited."""
+        """True if a frame of this size must stay unchanged until the result of `dispatch` has been awaited."""
 
 
 class Conversations:
@@ -245,7 +245,7 @@ class Conversation:
             self._fail(error)
 
     def _may_handle(self) -> bool:
-        """Whether the next frame is handled now. If so, we are HANDLING."""
+        """True if the next frame is handled now; we are HANDLING then."""
         if self.state is HANDLING:
             if self._clock() >= self._turn_ends:
                 self._end_turn()

@@ -49,7 +49,7 @@ class Coordinators(Protocol):
         Raises KafkaError if there is none now; a retry may find one."""
 
     def partition_for(self, key: str) -> int:
-        """Of the internal topic: where the shard of this key is."""
+        """The partition of the internal topic that has the shard of this key."""
 
     def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
         """A request about one key; `amend` may change its response."""

@@ -42,7 +42,7 @@ Read = Callable[[memoryview, int], Message]  # from a position on
 
 
 class Dispatcher:
-    """Of all conversations on listeners of one kind, which decides which APIs are served."""
+    """The dispatcher of all conversations on listeners of one kind, which decides which APIs are served."""
 
     def __init__(self, services: Services, kind: ListenerKind = BROKER) -> None:
         self._kind = kind
@@ -75,13 +75,13 @@ class Dispatcher:
         return self._road.take(route, request, read(frame, body))
 
     def keeps(self, api_key: int, size: int) -> bool:
-        """Whether a frame of this size is still read after `dispatch` and `finish` have returned."""
+        """True if a frame of this size is still read after `dispatch` and `finish` have returned."""
         return api_key != PRODUCE and size > LARGE_FRAME
 
     # --- Produce ---
 
     def _new_reader(self, request: Request) -> ProduceReader:
-        """Of connections that are closed readers remain, until there are too many."""
+        """Add the reader of a connection. Readers of closed connections remain until there are too many."""
         if len(self._produce_readers) >= MAX_READERS:
             self._produce_readers.clear()
         reader = self._produce_readers[request.caller.address] = ProduceReader()
@@ -128,7 +128,7 @@ class Dispatcher:
 
 
 def controller_handlers(services: Services) -> dict[str, Dispatcher]:
-    """Of the listeners that serve a controller's APIs, by name: for `Conversations`."""
+    """The dispatchers of the listeners that serve a controller's APIs, by name: for `Conversations`."""
     dispatcher = Dispatcher(services, CONTROLLER)
     return dict.fromkeys(services.node.config.controller_listener_names, dispatcher)
 

@@ -11,7 +11,7 @@ NO_EPOCH = -1
 
 
 def leader_hint(cluster: Cluster, request: Request, topic: str, index: int) -> LeaderHint:
-    """As the metadata says it here. The leader's address is that of the listener that the client used."""
+    """The leader by this node's metadata. Its address is that of the listener that the client used."""
     partition = cluster.image.partition(topic, index)
     if partition is None:
         return LeaderHint(NO_LEADER, NO_EPOCH, None)

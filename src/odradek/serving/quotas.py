@@ -96,7 +96,7 @@ class ClientQuotas:
         self._spent = Meters(REQUEST_PERCENTAGE, new_rate)
 
     def find(self, api_key: int, caller: Caller) -> "Metered | None":
-        """None if nothing limits this caller."""
+        """The meters of a caller; None if nothing limits it."""
         if api_key in EXEMPT or caller.is_node:
             return None
         key = caller.principal.name, caller.client_id

@@ -29,7 +29,7 @@ WAIT_BY_DESIGN = frozenset(api.key for api in APIS.values() if api.waits_by_desi
 
 
 class Conversation(Protocol):
-    """As much of one as is looked at."""
+    """The part of a conversation that is looked at."""
 
     @property
     def waiting(self) -> Iterable[Request]:

@@ -421,7 +421,7 @@ class LogStore:
 
     @staticmethod
     def _sync_below(log: Log, offset: int) -> None:
-        """If commits are not synced, deleted records may not be on disk; a crash must not cut below the new start."""
+        """Sync up to the new start: deleted records may not be on disk, and a crash must not cut below it."""
         if offset > log.synced_offset:
             if log.failed:
                 raise KafkaError(

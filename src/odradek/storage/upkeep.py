@@ -107,7 +107,7 @@ class Upkeep:
 
     @contextmanager
     def _trying_again(self, log: Log, now_ms: int) -> Iterator[None]:
-        """If this fails, the log is looked at again."""
+        """Note a failure, so that the log is looked at again."""
         try:
             yield
         except (KafkaError, OSError) as error:

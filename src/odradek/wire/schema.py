@@ -60,7 +60,7 @@ def _init_first(self: Any, *values: Any, **named: Any) -> None:
 
 
 def _compile_init(struct_type: Any) -> Any:
-    """As `dataclass` would: a field may have a default, or a function that makes one."""
+    """Compile an initializer as `dataclass` would: a field may have a default, or a function that makes one."""
     names: dict[str, Any] = {"MISSING": dataclasses.MISSING}
     parameters, lines = ["self"], ["pass"]
     for field in dataclasses.fields(struct_type):

@@ -77,7 +77,7 @@ def packer_for(run: list[Field]) -> struct.Struct:
 
 @cache
 def takes_steps(struct_type: Any, version: int) -> bool:
-    """Whether it has arrays that are read and written element by element. (Tagged ones are small.)"""
+    """True if it has arrays that are read and written element by element. (Tagged ones are small.)"""
     body, _ = body_and_tagged(struct_type, version)
     return any(
         (field.is_array and field.element_type not in FIXED_FORMATS)

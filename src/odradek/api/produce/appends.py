@@ -110,7 +110,7 @@ class Appends:
         index: int,
         records: memoryview | None,
     ) -> ProducedPartition:
-        """As `add`, of one partition, however many records have to be looked at."""
+        """Like `add`, for one partition, however many records have to be looked at."""
         try:
             return self._add(production, message, topic, index, records)
         except ManyRecords as many:
@@ -217,7 +217,7 @@ class Appends:
             self.first_batches.append((production, FirstBatch(leader, *producer, header.base_sequence)))
 
     def may_use(self, request: Request, transactional_id: str | None) -> bool:
-        """Whether a transaction of this id may be written to."""
+        """True if the caller may write in transactions of this id."""
         if transactional_id is None:
             return False
         parts = self._parts

@@ -241,6 +241,6 @@ class Acknowledgement:
 
 
 def maybe_hint(cluster: Cluster, request: Request, topic: str | None, answer: ProducedPartition) -> None:
-    """If another broker leads the partition, say which."""
+    """Name the leader if another broker leads the partition."""
     if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
         answer.leader_hint = leader_hint(cluster, request, topic, answer.index)

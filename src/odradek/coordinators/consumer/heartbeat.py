@@ -235,7 +235,7 @@ class ConsumerGroups:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
 
     def _take_over(self, group: ConsumerGroup, decision: Decision, now_ms: int) -> None:
-        """If this decision converts a classic group, its members are ours from now on."""
+        """Take over the members of a classic group if this decision converts it."""
         classic = self.groups.get(group.group_id)
         if isinstance(classic, ClassicGroup):
             for member in group.members.values():

@@ -64,7 +64,7 @@ class TopicsNow:
             self._changes.append(changed)
 
     def changed_since(self, version: int) -> set[str] | None:
-        """None if that is too long ago to know."""
+        """The topics changed since a version; None if that is too long ago to know."""
         count = self.version - version
         if version < 0 or count > len(self._changes):
             return None

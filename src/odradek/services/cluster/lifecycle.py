@@ -91,7 +91,7 @@ class Lifecycle:
         return broker is not None and broker.incarnation_id == self._incarnation_id
 
     def broker_epoch(self) -> int:
-        """Of this process; NO_EPOCH until the metadata has its registration."""
+        """The broker epoch of this process; NO_EPOCH until the metadata has its registration."""
         image = self._metadata.image
         return image.brokers[self._node_id].epoch if self.is_registered(image) else NO_EPOCH
 
@@ -116,7 +116,7 @@ class Lifecycle:
                 await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
 
     def _is_transient(self, code: ErrorCode) -> bool:
-        """Whether to try again. A storage error is transient if it is another node's."""
+        """True if a retry may succeed. A storage error is transient if it is another node's."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             return not self._metadata.quorum.is_active
         return code in TRANSIENT
@@ -156,13 +156,13 @@ class Lifecycle:
         return broker is None or broker.epoch != self._epoch or broker.is_fenced
 
     def cordon(self, is_cordoned: bool) -> None:
-        """Whether this broker's data directory gets new logs has changed."""
+        """Tell the controller that this broker's data directory gets no new logs, or gets them again."""
         if is_cordoned != self._is_cordoned:
             self._is_cordoned = is_cordoned
             self._has_news.set()
 
     def fill(self, is_full: bool) -> None:
-        """Whether this broker's disk is full has changed: the controller should know at once."""
+        """Tell the controller at once that this broker's disk is full, or has room again."""
         self._is_full = is_full
         self._has_news.set()
 

@@ -1,4 +1,4 @@
-"""Whether a majority of the controllers may still be running: a node that stops need not wait for those that are gone.
+"""Asks whether a majority of the controllers may still be running: a node that stops need not wait for ones that left.
 
 A refused connection proves that the process has ended; silence does not. When all nodes of a cluster are stopped at
 once, this is how the last ones learn that no controller is left to consent.

@@ -480,7 +480,7 @@ class Quorum:
     # Endpoints
 
     def _maybe_update_endpoints(self) -> None:
-        """If the voter set has other endpoints for this voter, have the leader correct them."""
+        """Have the leader correct this voter's endpoints if the voter set has others."""
         raft = self.log.raft
         voter = raft.voters.get(self._node.node_id)
         if not self._endpoints or voter is None or not raft.is_voter or voter.endpoints == self._endpoints:

@@ -82,7 +82,7 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
         return len(topic.partitions) if topic else 1
 
     def partition_for(self, key: str) -> int:
-        """Of the internal topic: where the shard of this key is."""
+        """The partition of the internal topic that has the shard of this key."""
         return partition_of(key, self._partition_count)
 
     @property
@@ -191,7 +191,7 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
     # --- shards come and go ---
 
     def _shard(self, index: int) -> RunningShard[AnyCoordinator] | None:
-        """None if this broker does not lead the partition."""
+        """The shard of a partition; None if this broker does not lead the partition."""
         if index not in self._shards and self._topic_exists:
             with suppress(KafkaError):  # another broker leads it, or its log cannot be opened now
                 self.new_role(self._services.partitions.replicas.get(self._topic.name, index))
@@ -252,7 +252,7 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
 
 @lru_cache(1024)
 def subject_of(noun: str, key: str) -> str:
-    """As log lines show it; the same keys come again and again."""
+    """The subject of a log line. It is cached, because the same keys come again and again."""
     return f"{noun} {shown(key)}"
 
 

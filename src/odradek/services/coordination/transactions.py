@@ -61,7 +61,7 @@ class Transactions(Shards[TransactionCoordinator]):
         )
 
     async def _get_producer_id(self, runner: TransactionRunner, wanted: GetProducerId) -> None:
-        """If there is none now, clients wait and retry, as in Kafka."""
+        """Get a producer id; if none is available now, clients wait and retry, as in Kafka."""
 
         def refused(code: ErrorCode) -> None:
             runner.tell(lambda coordinator, now_ms: coordinator.producer_id_refused(wanted, code))
@@ -81,7 +81,7 @@ class Transactions(Shards[TransactionCoordinator]):
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """As Kafka makes it: nothing of it may be lost to an unclean election."""
+    """The internal topic as Kafka creates it: no unclean election may lose any of it."""
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config["transaction.state.log.num.partitions"],

@@ -68,7 +68,7 @@ Codes = dict[int, dict[TopicPartition, ErrorCode]]  # what came back, by produce
 
 
 class Queue:
-    """Of one broker."""
+    """The markers of one broker: those that wait, and those under way."""
 
     def __init__(self) -> None:
         self.waiting: Sent = {}
@@ -170,7 +170,7 @@ class MarkerSender:
         self._heard_from(broker_id, queue, sent, codes)
 
     def _nothing_known(self, broker_id: int, error: Exception) -> Codes:
-        """Of a broker that does not respond."""
+        """The outcome for a broker that does not respond: nothing is known, so all is sent again."""
         if isinstance(error, (OSError, ProtocolError)):
             self._tell_of_failure(f"broker {broker_id}", str(error) or type(error).__name__)
         else:

@@ -227,7 +227,7 @@ class LocalPartitions:
             self._store.miss_nothing(replica.log)  # it has what it had lost, or nobody has
 
     def _is_in_sync(self, registration: Partition) -> bool:
-        """Whether this process is in the ISR, not an earlier one."""
+        """True if this process is in the ISR, and not only an earlier one of this node."""
         return self._node_id in registration.isr and self._is_registered(self._image)
 
     def _failed_indexes(self) -> dict[UUID, list[int]]:

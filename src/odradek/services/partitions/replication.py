@@ -370,7 +370,7 @@ class Fetcher:
         return _position(follower)
 
     def _is_held_back(self, key: Key, follower: Follower) -> bool:
-        """Of a topic with throttled partitions. One that has caught up is fetched, so that it stays in sync."""
+        """True if a throttled partition must wait. One that has caught up is fetched, so that it stays in sync."""
         if not _is_throttled(follower) or follower.is_caught_up:
             return False
         self._throttled[key] = None

@@ -67,7 +67,7 @@ class Run:
             base_offset = last_offset + 1
 
     def _check(self, header: BatchHeader, base_offset: int) -> AppendResult | KafkaError | None:
-        """None if this batch may be appended; its producer's state then includes it already."""
+        """Return None if this batch may be appended; its producer's state then includes it already."""
         producers, producer_id = self._producers, header.producer_id
         if producer_id not in self._before:
             self._before[producer_id] = producers.copy_of(producer_id)
