@@ -182,7 +182,7 @@ bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three be
 	$(BIN)/python -m bench cluster $(ARGS)
 	$(BIN)/python -m bench.failover $(filter --quick,$(ARGS)) $(FAILOVER_ARGS)
 
-bench-security: $(BENCH_INSTALLED) bench-packages ## Measure TLS and logins beside a warm Apache Kafka, in about eight minutes (ARGS=--quick)
+bench-security: $(BENCH_INSTALLED) bench-packages ## Measure TLS, logins, ACLs and quotas, the first beside a warm Apache Kafka, in ten minutes (ARGS=--quick)
 	$(BIN)/python -m bench.security $(ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.

@@ -1,6 +1,6 @@
 """TLS and logins beside a warm Apache Kafka: both with ECDSA on P-256, TLS 1.3 and SCRAM-SHA-256, in one run.
 
-python -m bench.security [--quick] [--rounds 3] [--seconds 6]
+python -m bench.security [--quick] [--rounds 3] [--seconds 6] [--only beside-kafka | acls | quotas]
 
     bulk produce, consume    1 KB records over SASL_SSL
     one message a request    100-byte records, one in each Produce request
@@ -9,6 +9,9 @@ python -m bench.security [--quick] [--rounds 3] [--seconds 6]
 
 Neither system syncs (Kafka's default). Every workload is warmed on each system first, until it is equally fast five
 times in a row or a bound is reached; then the systems are measured in turn.
+
+Then what only Odradek is measured for: the CPU that 10,000 ACLs cost a request (`bench.guarded`), and how well byte
+quotas are kept, and at whose cost (`bench.quotas`). `--only beside-kafka`, `acls` or `quotas` leaves out the rest.
 """
 
 import argparse
@@ -21,15 +24,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench import guarded, quotas
 from bench.measure import cpu_of, machine_facts
 from bench.native import Unavailable
-from bench.systems import Kafka, KafkaProtocolSystem, OdradekCluster
+from bench.secure_systems import (
+    PASSWORD,
+    SMALL_QUEUE,
+    TOPIC,
+    USER,
+    Secure,
+    SecureKafka,
+    SecureOdradek,
+)
 from bench.warmth import Warming, is_settled
 from odradek.cli.certificates import issue, new_authority
 from odradek.security.credentials import SHA_256
@@ -47,73 +59,23 @@ from odradek.wire.codec import read_message
 from odradek.wire.frame import encode_request, skip_response_header
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tools.peer.kafka import free_port
 
 Workload = Callable[["Secure", float], dict[str, float]]
 
 RESULTS = Path(__file__).parent / "results"
-USER, PASSWORD = "ada", "correct horse"
-TOPIC, PARTITIONS = "load", 1
-# What a client has queued when the time is over still has to be sent: with a long queue, a slow server takes minutes.
-SMALL_QUEUE = {"queue.buffering.max.messages": "20000"}
+PARTITIONS = 1
 RATE = 100  # new connections a second
 LATENCY_TOPIC = "beside"
 WARM_SECONDS = 20.0  # at most, for each workload
 LEAST_PIECES = 2  # of a warm-up, where nothing is compiled
+PARTS = ("beside-kafka", "acls", "quotas")
+QUOTA_SECONDS = 3.0  # of each run beside throttled clients
 
-
-class Secure(KafkaProtocolSystem):
-    """One node with a listener for the harness, and one with TLS and SCRAM that is measured."""
-
-    def __init__(self, scratch: Path) -> None:
-        super().__init__(scratch)
-        self.secure_port = free_port()
-        self.certificates = scratch / "certificates"
-
-    def _properties(self, node: int) -> str:
-        text: str = super()._properties(node)  # type: ignore[misc]
-        place = f"PLAINTEXT://127.0.0.1:{self.ports[0]},"
-        text = text.replace(place, f"{place}SECURE://127.0.0.1:{self.secure_port},")
-        text = text.replace("=PLAINTEXT:PLAINTEXT,", "=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,")
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        return text + (
-            "inter.broker.listener.name=PLAINTEXT\n"
-            "sasl.enabled.mechanisms=SCRAM-SHA-256\n"
-            f"listener.name.secure.scram-sha-256.sasl.jaas.config={module}\n"
-            f"ssl.keystore.type=PEM\nssl.keystore.location={self.certificates}/broker.pem\n"
-            f"ssl.truststore.type=PEM\nssl.truststore.location={self.certificates}/ca.pem\n"
-        )
-
-    def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
-        command: list[str] = super().format_command(properties, cluster, voters)  # type: ignore[misc]
-        return [*command, "--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
-
-    def secure_load(self, mode: str, **arguments: object) -> dict[str, Any]:
-        login = {
-            "bootstrap": f"127.0.0.1:{self.secure_port}",
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-256",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": f"{self.certificates}/ca.pem",
-        }
-        return self.load(mode, **(login | arguments))
-
-
-class SecureOdradek(Secure, OdradekCluster):
-    name = "odradek-secure"
-    title = "Odradek"
-    settings = {"log.sync.commit": "false"}
-    properties = ""
-    node_count = 1
-
-    def __init__(self, scratch: Path) -> None:
-        super().__init__(scratch)
-
-
-class SecureKafka(Secure, Kafka):
-    name = "kafka-secure"
-    title = "Apache Kafka"
+# The figures, and what they should be in relation to Kafka's.
+PRODUCED, CONSUMED, ONE = "bulk produce, MB/s", "bulk consume, MB/s", "one message a request, requests/s"
+CONNECTED = "a new connection, server CPU ms"
+ALONE, BESIDE = "p99 of another client, ms", f"the same beside {RATE} connections/s, ms"
+AIMS = {PRODUCED: "≥ 1.0", CONSUMED: "≥ 1.0", ONE: "≥ 3", CONNECTED: "≤ 1.0"}
 
 
 # --- new connections ---
@@ -217,20 +179,20 @@ def bulk_produce(system: Secure, seconds: float) -> dict[str, float]:
     done = system.secure_load(
         "produce", topic=TOPIC, count=100_000_000, size=1024, seconds=seconds, **SMALL_QUEUE
     )
-    return {"bulk produce, MB/s": done["bytes"] / done["seconds"] / 1e6}
+    return {PRODUCED: done["bytes"] / done["seconds"] / 1e6}
 
 
 def bulk_consume(system: Secure, seconds: float) -> dict[str, float]:
     count = int(seconds * 100_000)
     done = system.secure_load("consume", topic="filled", count=count, partitions=PARTITIONS)
-    return {"bulk consume, MB/s": done["bytes"] / done["seconds"] / 1e6}
+    return {CONSUMED: done["bytes"] / done["seconds"] / 1e6}
 
 
 def one_message(system: Secure, seconds: float) -> dict[str, float]:
     done = system.secure_load(
         "produce", topic=TOPIC, count=100_000_000, size=100, one=1, seconds=seconds, **SMALL_QUEUE
     )
-    return {"one message a request, requests/s": done["messages"] / done["seconds"]}
+    return {ONE: done["messages"] / done["seconds"]}
 
 
 def connections(system: Secure, seconds: float) -> dict[str, float]:
@@ -239,7 +201,7 @@ def connections(system: Secure, seconds: float) -> dict[str, float]:
     before = cpu_of(pids)
     count = connect_for(connector, seconds)
     after = cpu_of(pids)
-    return {"a new connection, server CPU ms": 1000 * (_seconds(after) - _seconds(before)) / count}
+    return {CONNECTED: 1000 * (_seconds(after) - _seconds(before)) / count}
 
 
 def beside(system: Secure, seconds: float) -> dict[str, float]:
@@ -248,8 +210,8 @@ def beside(system: Secure, seconds: float) -> dict[str, float]:
     with connecting(system):
         loaded = system.secure_load("latency", topic=LATENCY_TOPIC, count=count, size=100)
     return {
-        "p99 of another client, ms": alone["p99_us"] / 1000,
-        f"the same beside {RATE} connections/s, ms": loaded["p99_us"] / 1000,
+        ALONE: alone["p99_us"] / 1000,
+        BESIDE: loaded["p99_us"] / 1000,
     }
 
 
@@ -291,7 +253,7 @@ def measure(scratch: Path, rounds: int, seconds: float, warm_seconds: float) -> 
     finally:
         for system in systems:
             system.discard()
-    return {"results": results, "warm-ups": warmings, "machine": machine_facts(scratch)}
+    return {"results": results, "warm-ups": warmings}
 
 
 def _warm(system: Secure, workload: Workload, bound: float, seconds: float) -> dict[str, Any]:
@@ -308,16 +270,39 @@ def _warm(system: Secure, workload: Workload, bound: float, seconds: float) -> d
     return warming.as_stored()
 
 
-def table(found: dict[str, Any]) -> str:
-    ours, theirs = (found["results"][title] for title in ("Odradek", "Apache Kafka"))
-    lines = ["| | Odradek | Apache Kafka | Odradek / Kafka |", "|---|---|---|---|"]
+def beside_kafka(found: dict[str, dict[str, list[float]]]) -> list[str]:
+    ours, theirs = found["Odradek"], found["Apache Kafka"]
+    lines = ["| | Odradek | Apache Kafka | Odradek / Kafka | aim |", "|---|---|---|---|---|"]
     for name, values in ours.items():
-        ratios = [one / other for one, other in zip(values, theirs[name], strict=True) if other]
-        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
         lines.append(
-            f"| {name} | {statistics.median(values):.4g} | {statistics.median(theirs[name]):.4g} | {spread} |"
+            f"| {name} | {statistics.median(values):.4g} | {statistics.median(theirs[name]):.4g} "
+            f"| {_ratio(values, theirs[name])} | {AIMS.get(name, '')} |"
         )
-    return "\n".join(lines)
+    worse = [_ratio(one[BESIDE], one[ALONE]) for one in (ours, theirs)]
+    return [
+        *lines,
+        f"| p99 of another client, beside connections / without | {worse[0]} | {worse[1]} | | ours ≤ 2 |",
+    ]
+
+
+def _ratio(values: list[float], others: list[float]) -> str:
+    ratios = [one / other for one, other in zip(values, others, strict=True) if other]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else ""
+
+
+def of_acls(found: dict[str, list[float]]) -> list[str]:
+    lines = ["| one message a request, server CPU | µs |", "|---|---|"]
+    lines += [f"| {title} | {statistics.median(values):.2f} |" for title, values in found.items()]
+    median, least, most = guarded.difference(found)
+    return [*lines, f"| more with ACLs (aim: ≤ 2) | {median:+.2f} ({least:+.2f} to {most:+.2f}) |"]
+
+
+def of_quotas(figures: list[quotas.Figure]) -> list[str]:
+    lines = ["| byte quotas | quota | measured | difference | aim |", "|---|---|---|---|---|"]
+    return lines + [
+        f"| {one.what} | {one.quota} | {one.measured} | {one.difference:+.1%} | {one.aim} |"
+        for one in figures
+    ]
 
 
 def main() -> int:
@@ -327,30 +312,54 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short round, which stores nothing")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each workload in a round")
+    parser.add_argument("--only", choices=PARTS, action="append", help="may be repeated")
     parser.add_argument("--connect", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.connect:
         keep_connecting(int(options.connect[0]), Path(options.connect[1]))
         return 0
-    rounds, seconds = (1, 2.0) if options.quick else (options.rounds, options.seconds)
+    if options.quick:
+        options.rounds, options.seconds = 1, 2.0
     began = datetime.now(UTC)
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            found = measure(Path(scratch), rounds, seconds, 6.0 if options.quick else WARM_SECONDS)
-        except Unavailable as reason:
-            print(reason)
-            return 1
-    text = table(found)
-    print(text)
-    if not options.quick:
-        took = (datetime.now(UTC) - began).total_seconds() / 60
-        found["began"], found["minutes"] = began.isoformat(timespec="seconds"), round(took, 1)
-        (RESULTS / "security.json").write_text(json.dumps(found, indent=1) + "\n")
-        facts = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-        about = f"{found['began']}, {found['minutes']} minutes; {facts}. Medians of {rounds} rounds."
-        title = "# TLS and logins beside a warm Apache Kafka"
-        (RESULTS / "security.md").write_text(f"{title}\n\n{about}\n\n{text}\n")
+    found: dict[str, Any] = {"machine": machine_facts(Path(tempfile.gettempdir()))}
+    try:
+        lines = run(options.only or PARTS, options.rounds, options.seconds, options.quick, found)
+    except Unavailable as reason:
+        print(reason)
+        return 1
+    print("\n".join(lines))
+    if not options.quick and not options.only:
+        store(found, lines, began, options.rounds)
     return 0
+
+
+def run(
+    parts: Sequence[str], rounds: int, seconds: float, is_quick: bool, found: dict[str, Any]
+) -> list[str]:
+    """The report; `found` gets the figures."""
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        if "beside-kafka" in parts:
+            found |= measure(Path(scratch), rounds, seconds, 6.0 if is_quick else WARM_SECONDS)
+            lines += [*beside_kafka(found["results"]), ""]
+        if "acls" in parts:
+            found["acls"] = guarded.measure(Path(scratch), rounds, seconds)
+            lines += [*of_acls(found["acls"]), ""]
+    if "quotas" in parts:
+        figures = quotas.measure(rounds, QUOTA_SECONDS)
+        found["quotas"] = {one.what: [one.measured, one.difference] for one in figures}
+        lines += of_quotas(figures)
+    return lines
+
+
+def store(found: dict[str, Any], lines: list[str], began: datetime, rounds: int) -> None:
+    took = (datetime.now(UTC) - began).total_seconds() / 60
+    found["began"], found["minutes"] = began.isoformat(timespec="seconds"), round(took, 1)
+    (RESULTS / "security.json").write_text(json.dumps(found, indent=1) + "\n")
+    facts = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+    about = f"{found['began']}, {found['minutes']} minutes; {facts}. Medians of {rounds} rounds."
+    text = "\n".join(lines)
+    (RESULTS / "security.md").write_text(f"# TLS, logins, ACLs and quotas\n\n{about}\n\n{text}\n")
 
 
 if __name__ == "__main__":
