@@ -321,6 +321,21 @@ def test_offsets_of_topics_that_the_caller_may_not_see(tmp_path: Path) -> None:
     run(tmp_path, Acl(), scenario)
 
 
+def test_a_group_that_is_asked_for_twice_names_no_hidden_topic(tmp_path: Path) -> None:
+    """Once with all topics, then with some: what was named the second time says nothing about the first."""
+
+    async def scenario(node: Entered) -> None:
+        await commit_offsets(node)
+        node.acl.deny((TOPIC, "theirs"))
+        named = [OffsetFetchRequestTopics(name="mine", partition_indexes=[0])]
+        groups = [OffsetFetchRequestGroup("mine", topics=None), OffsetFetchRequestGroup("mine", topics=named)]
+        response = await node.ask(OffsetFetchRequest(groups=groups), 9)
+        assert response.groups
+        assert {topic.name for group in response.groups for topic in group.topics} == {"mine"}
+
+    run(tmp_path, Acl(), scenario)
+
+
 def test_offsets_are_deleted_of_the_topics_that_are_allowed(tmp_path: Path) -> None:
     async def scenario(node: Entered) -> None:
         await commit_offsets(node)

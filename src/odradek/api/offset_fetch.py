@@ -3,7 +3,7 @@
 The groups' coordinators (`coordinators`) do the work. They know topics by name; ids are translated here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,19 +34,22 @@ def access(message: OffsetFetchRequest, version: int, may: May) -> tuple[Need, .
 
 
 def hide(message: OffsetFetchRequest, response: OffsetFetchResponse, may: May) -> None:
-    """Topics that the caller may not describe are refused if it named them, and left out if it asked for all."""
-    asked = {group.group_id: group.topics for group in message.groups}
-    _hide(response, message.topics, may)
+    """Topics that the caller may not describe are refused if it named them, and left out if it asked for all. It may
+    ask for a group more than once, in both ways."""
+    named: dict[str, set[str]] = {}
+    for asked in message.groups:
+        named.setdefault(asked.group_id, set()).update(topic.name for topic in asked.topics or ())
+    _hide(response, {topic.name for topic in message.topics or ()}, may)
     for group in response.groups:
-        _hide(group, asked.get(group.group_id), may)
+        _hide(group, named.get(group.group_id, set()), may)
 
 
-def _hide(answer: Any, named: Sequence[Any] | None, may: May) -> None:
+def _hide(answer: Any, named: Container[str], may: May) -> None:
     """A topic without a name is one whose id is not known."""
     shown: list[Any] = []
     for topic in answer.topics:
         if topic.name and not may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
-            if named is None:
+            if topic.name not in named:
                 continue
             _deny(topic.partitions)
         shown.append(topic)
