@@ -112,6 +112,28 @@ def test_of_several_times_the_longest_counts() -> None:
     scenario(work)
 
 
+def test_a_response_that_waits_behind_another_mutes_too() -> None:
+    """Nobody is over its quota unnoticed behind a Fetch that waits."""
+
+    async def work(handler: Throttling) -> None:
+        transport, _ = handler.connect()
+        handler.script = lambda request: (
+            handler.park(request) if request.correlation_id == 1 else handler.answer_at_once(request)
+        )
+        handler.throttles = {2: 1000}
+        transport.arrive(*frames(1, 2, 3))
+        await settle()
+        assert handler.handled == [1, 2] and transport.sent == [] and not transport.is_reading
+        handler.pass_time(1.0)
+        await settle()
+        assert handler.handled == [1, 2, 3]
+        handler.answer(1)
+        await settle()
+        assert b"".join(transport.sent)[-2:] == b"\x02\x03" and transport.is_reading
+
+    scenario(work)
+
+
 def test_who_leaves_while_muted_is_forgotten() -> None:
     async def work(handler: Throttling) -> None:
         transport, conversation = handler.connect()

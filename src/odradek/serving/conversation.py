@@ -18,7 +18,8 @@ Frames. One in the buffer that all transports share is copied if it has to be he
 done with it at once. One in its own memory is kept, and returned once its request has been handled.
 
 Quotas. A client over its quota has its response at once, and is not read from for as long as that says: a bound that
-ends with time. What it has sent before is held.
+ends with time. What it has sent before is held. That begins even if the response has to wait for an earlier one: a
+client could otherwise put its requests behind a Fetch that waits, and leave.
 
 Greeting. A client that has to authenticate first (`serving.session`) sends small frames until it has, and its transport
 gives it only so much time.
@@ -464,22 +465,20 @@ class Conversation:
         """The head of the queue may be sent now, and responses that are ready behind it."""
         if self.state is CLOSED:
             return
-        waiting, output, throttle_ms = self._waiting, self._output, 0
+        waiting, output = self._waiting, self._output
         while waiting and (parts := waiting[0].parts) is not None:
             first = waiting.popleft()
             output.add(parts)
             if first.size:
                 self._waiting_bytes -= first.size
-            if first.throttle_ms > throttle_ms:
-                throttle_ms = first.throttle_ms
             self._all.waiting_in_all -= 1
         if self._transport.sending is IDLE and output.size:
             if waiting:  # their responses may follow in this turn, and leave together with this one
                 self._transport.flush_soon()
             else:
                 self._transport.flush_now()
-        if throttle_ms:
-            self._mute(throttle_ms / 1000)
+        if request.throttle_ms:
+            self._mute(request.throttle_ms / 1000)
         if self.state is FULL:
             self._settle()
 
