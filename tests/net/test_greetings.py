@@ -469,6 +469,25 @@ def test_while_too_many_greet_others_wait_and_silent_ones_are_closed(monkeypatch
     on_sockets(scenario)
 
 
+def test_too_many_on_one_listener_keep_nobody_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers in front of the clients' listener do not keep nodes from theirs."""
+    monkeypatch.setattr(greeting, "MAX_GREETINGS", 2)
+    monkeypatch.setattr(greeting, "STALLED_SECONDS", math.inf)
+
+    async def scenario(network: SocketNetwork, server: Server, echo: Guarded, port: int) -> None:
+        nodes = server.listen("NODES", "127.0.0.1", 0, SASL_PLAINTEXT)
+        strangers = [connect(port) for _ in range(3)]
+        for stranger in strangers[:2]:
+            assert await say(stranger, PASSWORD[:4]) == b"go on"
+        with connect(nodes) as node:
+            assert await say(node, PASSWORD[:4]) == b"go on"
+        assert server.connection_count == 3, "the third stranger waits"
+        for stranger in strangers:
+            stranger.close()
+
+    on_sockets(scenario)
+
+
 def test_a_silent_client_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greeting, "ACCEPTED_SECONDS", 0.0)
     monkeypatch.setattr(greeting, "CHECK_SECONDS", 0.01)

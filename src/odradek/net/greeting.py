@@ -6,11 +6,13 @@ the peer could not be reached.
 
 A connection that was accepted has to be greeted by its peer, who may be anybody (`Greetings`). A peer that does not get
 there in time is closed. While too many are at it, others wait in the backlog, and one that sends nothing is closed
-soon: peers that say nothing must not keep out those that do.
+soon: peers that say nothing must not keep out those that do. Each listener has a number of its own: strangers at the
+door for clients must not keep nodes from each other.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from odradek.errors import ProtocolError
@@ -23,7 +25,7 @@ MAX_FRAME_SIZE = 64 * 1024
 MAX_EXCHANGES = 20  # frames that we send
 GREETING_SECONDS = 5.0  # of a connection that we opened
 ACCEPTED_SECONDS = 10.0  # of one that was accepted
-MAX_GREETINGS = 500  # of accepted connections at the same time
+MAX_GREETINGS = 500  # of accepted connections of one listener at the same time
 STALLED_SECONDS = 1.0  # without a byte from the peer, while others wait
 CHECK_SECONDS = 0.5
 
@@ -110,21 +112,25 @@ class Greetings:
         self._call_later = call_later
         self._on_room = on_room
         self._due: dict[Owned, float] = {}  # in the order in which they began
+        self._of_listener: Counter[str] = Counter()  # how many of them
         self._check: Timer | None = None
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._due) >= MAX_GREETINGS
+    def is_full(self, listener: str) -> bool:
+        return self._of_listener[listener] >= MAX_GREETINGS
 
     def begin(self, connection: Owned) -> None:
         self._due[connection] = self._now() + ACCEPTED_SECONDS
+        self._of_listener[connection.listener] += 1
         if self._check is None:
             self._check_later()
 
     def end(self, connection: Owned) -> None:
         """It is greeted, or closed."""
-        was_full = self.is_full
-        if self._due.pop(connection, None) is not None and was_full:
+        if self._due.pop(connection, None) is None:
+            return
+        was_full = self.is_full(connection.listener)
+        self._of_listener[connection.listener] -= 1
+        if was_full:
             self._on_room()
 
     def stop(self) -> None:
@@ -137,11 +143,11 @@ class Greetings:
 
     def _close_late(self) -> None:
         self._check = None
-        now, is_full = self._now(), self.is_full
+        now = self._now()
         for connection, due in list(self._due.items()):
             if due <= now:
                 connection.close(f"it was not ready for requests within {ACCEPTED_SECONDS:g} s", logging.INFO)
-            elif is_full and connection.last_active + STALLED_SECONDS < now:
+            elif connection.last_active + STALLED_SECONDS < now and self.is_full(connection.listener):
                 connection.close("it sends nothing before its first request, and others wait", logging.INFO)
         if self._due and self._check is None:
             self._check_later()

@@ -179,7 +179,8 @@ class Server:
 
     def _must_greet(self, name: str) -> bool:
         """True if its clients have to be greeted, and too many are at it already."""
-        return self._greetings.is_full and self._securities[name].protocol is not SecurityProtocol.PLAINTEXT
+        is_greeted = self._securities[name].protocol is not SecurityProtocol.PLAINTEXT
+        return is_greeted and self._greetings.is_full(name)
 
     def _log_full(self, name: str) -> None:
         if self._must_greet(name):

@@ -145,6 +145,7 @@ class Owned(Protocol):
     """A transport, as its owner sees it."""
 
     address: str
+    listener: str  # by name; empty for a connection that we opened
     last_active: float  # when bytes last passed, by the host's monotonic clock
     is_greeting: bool
 
