@@ -113,6 +113,18 @@ def test_memory_is_bounded_and_the_surplus_is_counted_together(
     assert caplog.messages[-1] == "closing 10.1.1.1: it speaks TLS"
 
 
+def test_one_source_does_not_hide_the_lines_about_another(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    repeats = Repeats(clock.time, clock.call_later, max_kinds=10, max_kinds_of_a_source=4)
+    for number in range(100):
+        warn(repeats, what=f"it asks for topic {number}")
+    warn(repeats, source="10.0.0.2")
+    assert len(caplog.messages) == 5 and caplog.messages[-1] == "closing 10.0.0.2: it speaks TLS"
+    clock.advance(60)
+    assert caplog.messages[5:] == ["… 96 more in the last 60 s from 10.0.0.1: lines like the ones above"]
+
+
 def test_what_was_counted_is_written_at_the_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     repeats = Repeats(clock.time, clock.call_later)
     for _ in range(4):

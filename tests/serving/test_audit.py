@@ -31,6 +31,7 @@ from odradek.wire.messages.alter_user_scram_credentials import (
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.in_process import InProcess
 from tests.serving.acl import Acl
+from tests.serving.test_acls import ALICE, BOB, Guarded
 from tests.serving.test_conversation import Handler, frames, scenario, settle
 
 ADA = Caller(Principal("User", "ada"), "10.0.0.1:5", "SASL_SSL", "etl")
@@ -63,6 +64,24 @@ def test_denied_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     assert {"api": "ListOffsets", "principal": "User:ANONYMOUS"}.items() <= fields_of(caplog)[0].items()
     others = [record.getMessage() for record in caplog.records if record.name == "odradek.serving.refused"]
     assert not any("secret" in line for line in others), "a refusal is logged once"
+
+
+def test_another_user_of_the_same_machine_is_named_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line that was written about one user is not counted as a repeat of it."""
+    asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("secret", [ListOffsetsPartition(0)])])
+
+    async def work() -> None:
+        async with Guarded(str(tmp_path)) as node:
+            for who in (ALICE, BOB, ALICE):
+                await node.ask(asked, 7, who)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(work())
+    first, second, counted = audited(caplog)
+    assert "User:alice" in first and "User:bob" in second
+    assert "1 more" in counted and "from User:alice at 127.0.0.1: ListOffsets of" in counted
 
 
 def test_changed_users_and_quotas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,15 +5,18 @@ that follow within a minute are counted, and the count is written once that minu
 that is one line a minute; after a minute of silence the next one is written in full.
 
 There is one timer for all of them, and none while nothing has been repeated. Memory is bounded: if there are more than
-`MAX_KINDS` kinds of lines within a minute, the surplus is counted together.
+`MAX_KINDS` kinds of lines within a minute, the surplus is counted together. A source has a share of that, so that one
+that asks for ever other things does not hide the lines about others.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 WINDOW_SECONDS = 60.0
 MAX_KINDS = 200
+MAX_KINDS_OF_A_SOURCE = 100
 
 
 class Timer(Protocol):
@@ -44,12 +47,15 @@ class Repeats:
         call_later: Callable[..., Timer],
         window_seconds: float = WINDOW_SECONDS,
         max_kinds: int = MAX_KINDS,
+        max_kinds_of_a_source: int = MAX_KINDS_OF_A_SOURCE,
     ) -> None:
         self._now = now
         self._call_later = call_later
         self._window_seconds = window_seconds
         self._max_kinds = max_kinds
+        self._max_kinds_of_a_source = max_kinds_of_a_source
         self._windows: dict[Kind, Window] = {}
+        self._sources: Counter[str] = Counter()  # how many of the windows each has
         self._timer: Timer | None = None
 
     def is_new(self, logger: logging.Logger, level: int, source: str, what: str) -> bool:
@@ -57,18 +63,24 @@ class Repeats:
         now = self._now()
         kind = Kind(logger, level, source, what)
         window = self._windows.get(kind)
-        if window is None and len(self._windows) >= self._max_kinds:
+        if window is None and self._is_full(source):
             self._forget_old(now)
-            if len(self._windows) >= self._max_kinds:
-                kind = Kind(logger, level, "others", "lines like the ones above")
+            if self._is_full(source):
+                surplus = source if len(self._windows) < self._max_kinds else "others"
+                kind = Kind(logger, level, surplus, "lines like the ones above")
                 window = self._windows.setdefault(kind, Window(now))  # one more for each logger and level
                 self._count(window, now)
                 return False
-        if window is None or (window.count == 0 and now - window.began >= self._window_seconds):
-            self._windows[kind] = Window(now)
-            return True
-        self._count(window, now)
-        return False
+        if window is None:
+            self._sources[source] += 1
+        elif window.count or now - window.began < self._window_seconds:
+            self._count(window, now)
+            return False
+        self._windows[kind] = Window(now)
+        return True
+
+    def _is_full(self, source: str) -> bool:
+        return len(self._windows) >= self._max_kinds or self._sources[source] >= self._max_kinds_of_a_source
 
     def _count(self, window: Window, now: float) -> None:
         window.count += 1
@@ -106,6 +118,7 @@ class Repeats:
             for kind, window in self._windows.items()
             if window.count or now - window.began < self._window_seconds
         }
+        self._sources = Counter(kind.source for kind in self._windows)
 
     def close(self) -> None:
         """Write the counts now: there will be no later chance."""

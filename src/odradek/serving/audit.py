@@ -18,7 +18,7 @@ from odradek.wording import one_line
 
 log = logging.getLogger("odradek.audit")
 
-MAX_REASON = 300  # characters
+MAX_REASON, MAX_NAME = 300, 100  # characters
 
 # Refusals for want of access.
 DENIALS = frozenset(
@@ -30,6 +30,11 @@ DENIALS = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+
+
+def source(caller: Caller) -> str:
+    """Who repeats a line: users of the same machine have counts of their own."""
+    return f"{one_line(str(caller.principal), MAX_NAME)} at {caller.host}"
 
 
 def login_failed(caller: Caller, reason: str) -> None:

@@ -195,7 +195,9 @@ def log_refusal(request: "Request", subject: str, code: int, reason: str | None)
     error = ErrorCode(code)
     count_error(request.api_key, code)
     level = logging.DEBUG if error in ROUTINE else logging.INFO
-    logger = audit.log if error in audit.DENIALS else log
+    logger, source = log, request.caller.host
+    if error in audit.DENIALS:
+        logger, source = audit.log, audit.source(request.caller)
     if not logger.isEnabledFor(level):
         return
     reason = reason or EXPLANATIONS.get(error, "")
@@ -204,7 +206,7 @@ def log_refusal(request: "Request", subject: str, code: int, reason: str | None)
     counted(
         logger,
         level,
-        request.caller.host,
+        source,
         f"{api_name(request.api_key)}{of} refused with {error.name}",
         "refused %s%s from %s: %s",
         name_of(request.api_key, request.version),
