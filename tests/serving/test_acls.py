@@ -1,6 +1,7 @@
 """A node with Kafka's authorizer: who may do what, from the request that says so to the request that is refused."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -603,6 +604,23 @@ def test_until_the_acls_are_known_only_super_users_pass() -> None:
         authorizer.may(caller("alice"), Operation.READ, TOPIC, "t")
     authorizer.load([])
     assert authorizer.may(caller("alice"), Operation.READ, TOPIC, "t")
+
+
+def test_whoever_comes_too_early_is_told_to_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        async with InProcess(str(tmp_path), authorizer=StandardAuthorizer([], False)) as node:
+            response = await node.ask(MetadataRequest([MetadataRequestTopic(name="mine")]), 12)
+            assert codes_of_topics(response) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(play())
+    assert "has not loaded the ACLs yet: try again" in caplog.text and "this is a bug" not in caplog.text
+
+
+def codes_of_topics(response: Any) -> list[int]:
+    return [topic.error_code for topic in response.topics]
 
 
 def test_a_refusal_before_the_acls_are_known_is_not_remembered() -> None:

@@ -364,6 +364,7 @@ def test_a_handler_that_raises_is_a_response(
                 if api_key != PRODUCE and (api_key, version) not in WITHOUT_A_PLACE:
                     response = await broker.ask(sample(request_type(api_key), version), version)
                     assert set(error_codes(response, version)) == {code}, (api_key, version)
+                    assert "a bug" not in repr(response), "what went wrong is for the log alone"
 
     asyncio.run(scenario())
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+FAILED = "The broker failed to handle this request: its log says why."
 Amend = Callable[[Any], Any]  # from one response to another
 
 
@@ -143,10 +144,11 @@ class Reply:
 
 def answer_error(request: "Request", message: Message, error: Exception) -> None:
     """Refuse the whole request, with the error's code wherever its response has a place for one."""
-    reason = (
-        error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-    )
-    if reason.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+    if isinstance(error, KafkaError):
+        reason = error
+        log_refusal(request, subject_of(request), reason.code, reason.message)
+    else:
+        reason = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, FAILED)  # what went wrong is not for clients
         log.error(
             "%s from %s failed, its client gets UNKNOWN_SERVER_ERROR: this is a bug",
             name_of(request.api_key, request.version),
@@ -154,8 +156,6 @@ def answer_error(request: "Request", message: Message, error: Exception) -> None
             exc_info=error,
             extra=fields(**request_fields(request)),
         )
-    else:
-        log_refusal(request, subject_of(request), reason.code, reason.message)
     if request.is_answered:
         raise error
     request.answer_when_made(refuse(message, request.version, reason))
