@@ -1,5 +1,6 @@
 """The keys of bearer tokens from a real HTTPS server, whose authority is known or not."""
 
+import itertools
 import json
 import ssl
 import threading
@@ -10,6 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from odradek.security import key_sets
 from odradek.security.authority import new_authority
 from odradek.security.key_sets import MAX_BYTES, BadKeySource, parse_source
 
@@ -20,6 +22,17 @@ JWK = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key())), "kid":
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         body = json.dumps({"keys": [JWK]}).encode()
+        if self.path == "/nonsense":
+            self.wfile.write(b"nonsense\r\n\r\n")
+            self.close_connection = True
+            return
+        if self.path == "/cut":
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) + 1))
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = True
+            return
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/keys")
@@ -69,6 +82,24 @@ def test_no_redirect_is_followed_and_no_large_response_read(server, monkeypatch,
     monkeypatch.setenv("SSL_CERT_FILE", authority)
     with pytest.raises(BadKeySource, match=said):
         read(address + path)
+
+
+@pytest.mark.parametrize("path", ["/nonsense", "/cut"])
+def test_what_is_no_response_leaves_the_old_keys_in_use(server, monkeypatch, path):
+    """BadKeySource is what a running broker survives."""
+    address, authority = server
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
+    with pytest.raises(BadKeySource):
+        read(address + path)
+
+
+def test_a_server_that_trickles_is_given_up(server, monkeypatch):
+    address, authority = server
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
+    clock = itertools.count(step=key_sets.TIMEOUT_S + 1)
+    monkeypatch.setattr(key_sets, "now_s", lambda: next(clock))
+    with pytest.raises(BadKeySource, match="takes longer"):
+        read(f"{address}/keys")
 
 
 def test_a_server_of_another_authority_or_name_is_not_believed(server, monkeypatch):

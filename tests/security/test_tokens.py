@@ -170,6 +170,22 @@ def test_a_set_without_usable_keys_is_refused(text):
         parse_key_set(text)
 
 
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"kty": "EC", "crv": "P-0", "x": "AA", "y": "AA", "kid": "s"},
+        {"kty": "OKP", "crv": "X25519", "x": "AA", "kid": "s"},
+        {"kty": "RSA", "n": 5, "e": "AQAB", "kid": "s"},
+        {"kty": "RSA", "kid": "s"},
+    ],
+    ids=lambda strange: strange["kty"],
+)
+def test_a_key_that_cannot_be_used_keeps_no_other_out(strange, caplog):
+    keys = parse_key_set(json.dumps({"keys": [strange, jwk(RSA_KEY, "r")]}))
+    assert validate(token(), keys, POLICY, NOW_S * 1000).user == "ada"
+    assert not keys.knows("s") and "without some of its keys" in caplog.text
+
+
 def test_a_source_is_a_file_or_an_address_that_is_allowed(tmp_path):
     path = tmp_path / "keys.json"
     path.write_text(json.dumps({"keys": [jwk(RSA_KEY, "r")]}))

@@ -2,21 +2,27 @@
 
 An address must be in the list of allowed ones, so that a setting cannot make the broker ask anything else; it is read
 without redirects, within bounds of size and time. Keys are kept as they were when the source cannot be read later, but
-a broker does not start without any.
+a broker does not start without any. Of a set, the keys that can be used are taken (RFC 7517, section 5): one of a new
+kind must not keep the others out.
 
 `read` blocks: it runs in a thread.
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic as now_s
 from typing import Any, NamedTuple
 
 from odradek.security.bearer import InvalidToken, UnknownKey
 
+log = logging.getLogger(__name__)
+
 MAX_BYTES = 1 << 20
 MAX_KEYS = 1_000
-TIMEOUT_S = 10
+TIMEOUT_S = 10  # for each piece, and for all of them together
+PIECE = 64 * 1024
 KINDS = ("RSA", "EC", "OKP")  # no secrets: a server that checks tokens need not be able to make them
 MIN_RSA_BITS = 2048
 
@@ -55,29 +61,40 @@ class KeySet:
 
 
 def parse_key_set(text: str | bytes) -> KeySet:
-    """Keys that are not for signatures are left out, and so are those of kinds that we do not use."""
+    """Keys that are not for signatures are left out, and so are those that we cannot use. Raises BadKeySource if there
+    is no other."""
     try:
         listed = json.loads(text)["keys"]
         assert isinstance(listed, list)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
         raise BadKeySource("it is not a JSON Web Key Set") from None
     keys: dict[str | None, Key] = {}
+    unusable = ""
     for item in listed[:MAX_KEYS]:
         if not isinstance(item, dict) or item.get("kty") not in KINDS or item.get("use", "sig") != "sig":
             continue
         key_id = item.get("kid")
-        keys[key_id if isinstance(key_id, str) else None] = _parse_key(item)
+        try:
+            keys[key_id if isinstance(key_id, str) else None] = _parse_key(item)
+        except BadKeySource as error:
+            unusable = str(error)
     if not keys:
-        raise BadKeySource("it has no public key for signatures")
+        raise BadKeySource(unusable or "it has no public key for signatures")
+    if unusable:
+        log.warning("a set of keys for bearer tokens is used without some of its keys: %s", unusable)
     return KeySet(keys)
 
 
 def _parse_key(item: Mapping[str, Any]) -> Key:
     import jwt  # of PyJWT, only where tokens are used
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
         parsed = jwt.PyJWK.from_dict(dict(item)).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+    except (
+        *(jwt.PyJWTError, UnsupportedAlgorithm),
+        *(ValueError, TypeError, KeyError, AttributeError),
+    ) as error:
         raise BadKeySource(f"one of its keys cannot be read: {type(error).__name__}") from None
     if hasattr(parsed, "public_key"):
         parsed = parsed.public_key()  # somebody published the private one; we need no more than this
@@ -94,12 +111,14 @@ class KeySource(NamedTuple):
 
     def read(self) -> KeySet:
         """Blocks. Raises BadKeySource."""
+        from http.client import HTTPException
+
         try:
             if self.url.startswith("file:"):
                 return parse_key_set(_file_of(self.url).read_bytes()[: MAX_BYTES + 1])
             return parse_key_set(_fetch(self.url))
-        except OSError as error:
-            raise BadKeySource(f"{self.url} cannot be read: {error}") from None
+        except (OSError, HTTPException) as error:
+            raise BadKeySource(f"{self.url} cannot be read: {error or type(error).__name__}") from None
         except BadKeySource as error:
             raise BadKeySource(f"{self.url}: {error}") from None
 
@@ -130,9 +149,16 @@ def _fetch(url: str) -> bytes:
         def redirect_request(self, *_: object) -> None:
             return None  # which makes it an error
 
+    ends = now_s() + TIMEOUT_S
     opener = urllib.request.build_opener(NoRedirect)
+    data = bytearray()
     with opener.open(url, timeout=TIMEOUT_S) as response:
-        data: bytes = response.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise BadKeySource(f"more than {MAX_BYTES} bytes")
-    return data
+        while piece := response.read1(PIECE):
+            data += piece
+            if len(data) > MAX_BYTES:
+                raise BadKeySource(f"more than {MAX_BYTES} bytes")
+            if now_s() > ends:
+                raise TimeoutError(f"it takes longer than {TIMEOUT_S} s")
+        if response.length:
+            raise BadKeySource("its end is missing")
+    return bytes(data)
