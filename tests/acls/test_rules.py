@@ -1,6 +1,5 @@
 """The index decides as the reference does, and as Kafka's documentation says."""
 
-import os
 from random import Random
 
 import pytest
@@ -11,7 +10,7 @@ from odradek.acls.rules import Rules
 from tests.acls import reference
 from tests.acls.random_acls import a_question, an_acl
 
-CASES = int(os.environ.get("ODRADEK_ACL_CASES", "20000"))  # a million were run by hand
+CASES = pytest.mark.parametrize("cases", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 QUESTIONS = 50  # about each set of ACLs
 TOPIC, CLUSTER = Resource.TOPIC, Resource.CLUSTER
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
@@ -25,10 +24,11 @@ def one_in(address: str) -> str:
     return address.removeprefix("::ffff:")
 
 
-def test_the_index_decides_as_the_reference_does() -> None:
+@CASES
+def test_the_index_decides_as_the_reference_does(cases: int) -> None:
     """Also after ACLs were added and removed, in any order."""
-    rng, differing = Random(7), []
-    for _ in range(CASES // QUESTIONS):
+    rng, differing = Random(cases), []
+    for _ in range(cases // QUESTIONS):
         acls = list({an_acl(rng) for _ in range(rng.choice((0, 1, 3, 10, 40)))})
         allows_unlisted = rng.random() < 0.5
         rules = Rules(acls, allows_unlisted)
@@ -43,9 +43,10 @@ def test_the_index_decides_as_the_reference_does() -> None:
     assert differing == []
 
 
-def test_any_resource_is_decided_as_the_reference_does() -> None:
+@CASES
+def test_any_resource_is_decided_as_the_reference_does(cases: int) -> None:
     rng, differing = Random(8), []
-    for _ in range(CASES // 20):
+    for _ in range(cases // 20):
         acls = list({an_acl(rng) for _ in range(rng.choice((0, 1, 3, 10)))})
         principal, host, operation, resource, _ = a_question(rng)
         if resource is CLUSTER:
