@@ -30,7 +30,9 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument(
-        "--secure", action="store_true", help="certificates between nodes, TLS and passwords for clients"
+        "--secure",
+        action="store_true",
+        help="certificates between nodes; TLS, passwords and ACLs for clients",
     )
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)

@@ -5,6 +5,7 @@
         nodes.renew(nodes.by_id[2])
 
 Brokers and controllers show certificates to each other (`NODES`, `CONTROLLER`); clients log in with SCRAM (`CLIENTS`).
+The nodes and `admin` may do everything, others what ACLs allow (`nodes.acl`).
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from odradek.admin.access import Access
 from odradek.admin.users import set_password
 from odradek.cli.certificates import issue, new_authority
+from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.security.credentials import DEFAULT_ITERATIONS
 from odradek.testing import Login
 from tests.processes.nodes import free_ports
@@ -78,11 +80,29 @@ class SecureNodes:
             "ssl.keystore.location": f"{self.home}/node-{node}.pem",
             "ssl.truststore.location": f"{self.home}/ca.pem",
             "sasl.enabled.mechanisms": MECHANISM,
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": ";".join([f"User:{ADMIN}", *(f"User:CN=node-{each}" for each in NODE_IDS)]),
         }
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"localhost:{ports[0]}" for ports in self._ports.values())
+        return ",".join(map(self.address_of, NODE_IDS))
+
+    def address_of(self, node_id: int) -> str:
+        """Where clients find this node."""
+        return f"localhost:{self._ports[node_id][0]}"
+
+    def client_file(self, login: Login) -> Path:
+        """The settings of this user, for commands."""
+        file = self.home / f"{login.username}.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in login.java.items()))
+        return file
+
+    def acl(self, *arguments: str) -> None:
+        """`odradek acl`, as the administrator."""
+        file = str(self.client_file(self.login()))
+        done = run_command("acl", *arguments, "-b", self.bootstrap, "--command-config", file)
+        assert done.returncode == 0, done.stderr
 
     def login(self, user: str = ADMIN, password: str = ADMIN_PASSWORD) -> Login:
         return Login("SASL_SSL", MECHANISM, user, password, f"{self.home}/ca.pem")

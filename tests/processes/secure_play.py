@@ -1,7 +1,8 @@
 """Faults of protected nodes under load, and what must come of them: no record is lost, no write fails.
 
 A node is killed, restarted or paused; all nodes are killed; a certificate is replaced; the password of a user changes,
-and is needed by whoever connects from then on.
+and is needed by whoever connects from then on; what a user may do changes, on all nodes. The load has a user that may
+do what its ACLs allow, and nothing else.
 """
 
 import random
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from odradek.client.cluster import borrow_cluster
+from odradek.testing import Login
 from tests.processes.nodes import TIMEOUT_S, until
 from tests.processes.record_faults import (
     FINAL_READ_TIMEOUT_S,
@@ -33,7 +35,7 @@ class SecureStage:
         self, nodes: SecureNodes, ledger: RecordLedger, load: RecordLoad, rng: random.Random
     ) -> None:
         self.nodes, self.ledger, self.load, self.rng = nodes, ledger, load, rng
-        self.passwords = 0
+        self.passwords = self.guests = 0
 
     def node(self) -> SecureNode:
         return self.rng.choice(list(self.nodes))
@@ -90,29 +92,55 @@ def change_password(stage: SecureStage) -> None:
     stage.await_records()
 
 
-def lets_in(nodes: SecureNodes, login) -> bool:
-    file = nodes.home / "probe.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in login.java.items()))
-    done = run_command("topic", "list", "-b", nodes.bootstrap, "--command-config", str(file))
+def lets_in(nodes: SecureNodes, login: Login) -> bool:
+    file = str(nodes.client_file(login))
+    done = run_command("topic", "list", "-b", nodes.bootstrap, "--command-config", file)
     return done.returncode == 0
 
 
-FAULTS: tuple[Fault, ...] = (kill, restart, pause, kill_all, renew_certificate, change_password)
+def change_access(stage: SecureStage) -> None:
+    """A user is allowed to see the topic, and then it is denied: on each node, though a node was just killed."""
+    stage.guests += 1
+    login = stage.nodes.rotate(f"guest-{stage.guests}", "password")
+    who, what = f"User:{login.username}", ("--operation", "Describe", "--topic", TOPIC)
+    node = stage.node()
+    node.kill()
+    stage.nodes.acl("add", "--allow-principal", who, *what)
+    node.start()
+    for each in stage.nodes:
+        until(lambda each=each: sees(stage.nodes, each, login), "what was allowed is known")
+    stage.nodes.acl("add", "--deny-principal", who, *what)
+    for each in stage.nodes:
+        until(lambda each=each: not sees(stage.nodes, each, login), "what was denied is known")
+    stage.await_records()
+
+
+def sees(nodes: SecureNodes, node: SecureNode, login: Login) -> bool:
+    file = str(nodes.client_file(login))
+    done = run_command("topic", "list", "-b", nodes.address_of(node.id), "--command-config", file)
+    assert done.returncode == 0, done.stderr
+    return TOPIC in done.stdout
+
+
+FAULTS: tuple[Fault, ...] = (
+    *(kill, restart, pause, kill_all),
+    *(renew_certificate, change_password, change_access),
+)
 
 
 def play(home: Path, faults: Iterator[Fault], rng: random.Random) -> RecordLedger:
     """Protected nodes with records, through these faults."""
     ledger = RecordLedger(PARTITIONS)
     with secure_nodes(home, **SETTINGS) as nodes:
-        login = nodes.login()
-        settings = login.client_settings(nodes.bootstrap)
-        file = home / "admin.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in login.java.items()))
+        settings = nodes.login().client_settings(nodes.bootstrap)
         made = run_command(
             *("topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3"),
-            *("-b", nodes.bootstrap, "--command-config", str(file)),
+            *("-b", nodes.bootstrap, "--command-config", str(nodes.client_file(nodes.login()))),
         )
         assert made.returncode == 0, made.stderr
+        login = nodes.rotate("load", "load-password")
+        nodes.acl("add", "--allow-principal", "User:load", "--producer", "--topic", TOPIC)
+        nodes.acl("add", "--allow-principal", "User:load", "--consumer", "--topic", TOPIC, "--group", "*")
         with borrow_cluster(settings) as own, RecordLoad(nodes.bootstrap, TOPIC, ledger, login) as load:
             until(lambda: set(ledger.groups) == set(GROUPS), "every group has committed")
             stage = SecureStage(nodes, ledger, load, rng)
