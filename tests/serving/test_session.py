@@ -27,6 +27,7 @@ class Trusting:
 
 
 SASL = Sasl(Terms({"TRUST": Trusting}), lambda: 0, lambda: 0)
+SASL_AGAIN = SASL._replace(terms=Terms({"TRUST": Trusting}, {"TRUST": 60_000}))  # clients may log in again
 
 
 class Doorkeeper:
@@ -42,6 +43,8 @@ class Doorkeeper:
 
     @staticmethod
     def new_session(caller: Caller, certificate: bytes | None) -> Session:
+        if caller.listener == "SASL_AGAIN":
+            return Session(caller, SASL_AGAIN)
         if caller.listener.startswith("SASL"):
             return Session(caller, SASL)
         return open_session(caller)
@@ -172,6 +175,26 @@ def test_after_a_handshake_of_version_0_messages_have_no_header() -> None:
             await asyncio.sleep(0)
         assert keeper.asked == [(SASL_HANDSHAKE, ANONYMOUS), (METADATA, ALICE)]
         assert not client.closed
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_messages_of_a_repeated_login_are_small_too(version: int) -> None:
+    """They are handled at once, whatever the client may send otherwise."""
+
+    async def scenario() -> None:
+        keeper = Doorkeeper()
+        keeper.is_convinced.set()
+        client = NotedTransport(keeper.conversations.begin, "SASL_AGAIN")
+        client.arrive(*frames(SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA))
+        while len(keeper.asked) < 3:
+            await asyncio.sleep(0)
+        client.arrive(numbered_frame(9, METADATA, size=100_000))
+        assert not client.closed
+        keeper.handshake_version = version
+        client.arrive(*frames(SASL_HANDSHAKE), numbered_frame(10, SASL_AUTHENTICATE, size=100_000))
+        assert "a message of its login has 100000 bytes, when 65536 are allowed" in client.closed
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 

@@ -321,11 +321,12 @@ class Conversation:
         """`is_shared`: the frame is in the buffer of all transports."""
         session = self._session
         if session.login is not None and session.is_raw:
+            session.check_size(len(frame))
             self._wait_at_gate(self._answer_raw(bytes(frame)))
             return
         header = read_request_header(frame)
         if session.login is not None:
-            session.check(header.api_key, header.version)
+            session.check(header.api_key, header.version, len(frame))
         caller = session.caller
         if caller.client_id != header.client_id:  # nearly never: a client keeps its id
             caller = session.caller = caller._replace(client_id=header.client_id)

@@ -24,7 +24,7 @@ class Sasl(NamedTuple):
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]
     failure_delay_ms: int = FAILURE_DELAY_MS
-    max_frame_size: int = MAX_FRAME_SIZE  # until a client has authenticated
+    max_frame_size: int = MAX_FRAME_SIZE  # until a client has authenticated, and while it does so again
 
 
 class Session:
@@ -51,13 +51,22 @@ class Session:
         """It is called once the caller has authenticated."""
         self._when_open = callback
 
-    def check(self, api_key: int, version: int) -> None:
+    def check(self, api_key: int, version: int, size: int) -> None:
         """Raises ProtocolError for a request that is not admitted now."""
         if self.login is None or self.sasl is None:
             return
         reason = self.login.why_not(api_key, self.sasl.steady_ms())
         if reason:
             raise ProtocolError(f"{name_of(api_key, version)}: {reason}")
+        if self.login.state is not State.OPEN:
+            self.check_size(size)
+
+    def check_size(self, size: int) -> None:
+        """Raises ProtocolError for a large message of a login, also of one that is repeated: it is handled at once."""
+        if self.sasl is not None and size > self.sasl.max_frame_size:
+            raise ProtocolError(
+                f"a message of its login has {size} bytes, when {self.sasl.max_frame_size} are allowed"
+            )
 
     def handshake(self, mechanism: str, version: int) -> Reply:
         assert self.login is not None and self.sasl is not None
