@@ -198,3 +198,14 @@ def test_a_node_logs_in_with_a_mechanism_that_its_own_listener_has():
     settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-512", "sasl.jaas.config": USERS, **TLS}
     said = refusal(link_security, config(**settings), "CLIENTS", SecurityProtocol.SASL_SSL)
     assert "sasl.enabled.mechanisms of listener CLIENTS does not have it" in said
+
+
+def test_a_secret_in_the_options_of_a_command_is_warned_about():
+    key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    given = {
+        "listeners": "SASL_PLAINTEXT://:9092",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        key: USERS,
+    }
+    (warning,) = load_broker_config(overrides=given).warnings
+    assert warning.startswith(f"{key}: every user of this machine can read") and "hunter" not in warning

@@ -68,8 +68,7 @@ listens on localhost only, and without 'log.dirs' it keeps its data where 'odrad
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). Options override the environment
 (ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
-that name), which overrides the file. A setting that asks for access control is refused: this broker has none
-yet. docs/SECURITY.md is about TLS and SASL.
+that name), which overrides the file. docs/SECURITY.md is about TLS, logins and access control.
 
 The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
 the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.

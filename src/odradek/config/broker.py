@@ -74,7 +74,17 @@ def load_broker_config(
         f"{setting.source}: {unknown(key, BROKER_DEFINITIONS)}" for key, setting in strange.items()
     ]
     config.warnings += without_effect(settings)
+    config.warnings += _exposed(settings)
     return config
+
+
+def _exposed(settings: Mapping[str, Setting]) -> list[str]:
+    """Of the secrets among the settings, those that are options of the command."""
+    return [
+        f"{key}: every user of this machine can read what {OVERRIDE} says: put it into the settings file"
+        for key, setting in settings.items()
+        if setting.source == OVERRIDE and (definition := definition_of(key)) and definition.is_sensitive
+    ]
 
 
 def definition_of(key: str) -> Definition | None:
