@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from odradek.api import describe_topic_partitions
 from odradek.apis.messages import request_type
 from odradek.apis.row import Api, Items, Need, Operation, Resource
 from odradek.apis.table import APIS, BROKER, CONTROLLER, named
@@ -20,6 +22,7 @@ from odradek.serving.envelope import wrap
 from odradek.serving.request import Request
 from odradek.serving.session import Session
 from odradek.wire.frame import RequestHeader
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -363,6 +366,30 @@ def test_a_large_request_is_authorized_in_turns(tmp_path: Path) -> None:
         response = await node.ask(MetadataRequest(topics, False), 12)
         codes = [topic.error_code for topic in response.topics]
         assert len(codes) == 20_000 and codes.count(NO_TOPIC) == 10_000
+
+    run(tmp_path, Acl(), scenario)
+
+
+def test_a_list_of_hidden_topics_is_looked_at_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: each costs a decision, and no turn makes many."""
+    monkeypatch.setattr(describe_topic_partitions, "LOOKED_AT_AT_ONCE", 2)
+    names = [f"topic-{index}" for index in range(30)]
+
+    async def scenario(node: Entered) -> None:
+        await node.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names]), 7)
+        node.acl.deny(*((TOPIC, name) for name in names))
+        node.broker.services.node.turns.clock = count().__next__  # a step, and the turn is over
+        for message, version in ((MetadataRequest(None), 12), (DescribeTopicPartitionsRequest(), 0)):
+            node.acl.asked.clear()
+            asked = asyncio.ensure_future(node.ask(message, version))
+            most = before = 0
+            while not asked.done():
+                await asyncio.sleep(0)
+                most, before = max(most, len(node.acl.asked) - before), len(node.acl.asked)
+            seen = {topic.name for topic in asked.result().topics}
+            assert seen == {"mine", "theirs"} and before >= len(names) and most <= 12
 
     run(tmp_path, Acl(), scenario)
 

@@ -19,6 +19,7 @@ from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
 from odradek.services.coordination.creation import create_missing_topics
 from odradek.serving.authorized import cluster_operations, operations
+from odradek.serving.authorizer import may_of
 from odradek.serving.request import Request
 from odradek.serving.services import Services
 from odradek.wire.codec import Steps
@@ -37,14 +38,6 @@ TOPIC_IDS_SINCE = 12
 def access(message: MetadataRequest, version: int, may: May) -> tuple[Need, ...]:
     wants_all = message.topics is None or (version == 0 and not message.topics)
     return () if wants_all else (Need(Operation.DESCRIBE, Resource.TOPIC),)
-
-
-def hide(message: MetadataRequest, response: MetadataResponse, may: May) -> None:
-    response.topics = [
-        topic
-        for topic in response.topics
-        if topic.error_code or may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "")
-    ]
 
 
 def handle(services: Services, request: Request, message: MetadataRequest) -> Steps[MetadataResponse | None]:
@@ -95,22 +88,32 @@ def describe(
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = cluster_operations(services.authorizer, request)
-    for topic in _described(image, request, message, refused):
+    for topic in _described(services, request, message, refused):
+        yield
+        if topic is None:
+            continue
         if message.include_topic_authorized_operations:
             bits = operations(services.authorizer, request, Resource.TOPIC, topic.name or "")
             topic = replace(topic, topic_authorized_operations=bits)
         answer.topics.append(topic)
-        yield
     return answer
 
 
 def _described(
-    image: MetadataImage, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
-) -> Iterator[MetadataResponseTopic]:
+    services: Services, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
+) -> Iterator[MetadataResponseTopic | None]:
+    """None for a topic that the caller may not see. (There may be many, and each costs a decision.)"""
+    image = services.cluster.image
     online = online_brokers(image, request.caller.listener)
-    if message.topics is None or (request.version == 0 and not message.topics):
+    if message.topics is not None and (request.version > 0 or message.topics):
+        return (_find_topic(image, topic, refused, online) for topic in message.topics)
+    if services.authorizer.allows_all:
         return (describe_topic(topic, online) for topic in image.topics.values())
-    return (_find_topic(image, topic, refused, online) for topic in message.topics)
+    may = may_of(services.authorizer, request)
+    return (
+        describe_topic(topic, online) if may(Operation.DESCRIBE, Resource.TOPIC, topic.name) else None
+        for topic in image.topics.values()
+    )
 
 
 def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:

@@ -203,9 +203,7 @@ _ROWS = (
         _topics(inner=_indexes()),
     ),
     # --- what there is ---
-    _api(
-        "Metadata", BROKERS, IN_STEPS, NAMED_OR_LISTED._replace(says_more=True), _topics("name", "topic_id")
-    ),
+    _api("Metadata", BROKERS, IN_STEPS, EITHER_OR._replace(says_more=True), _topics("name", "topic_id")),
     _api("DescribeTopicPartitions", BROKERS, IN_STEPS, EITHER_OR, _topics()),
     _api("DescribeCluster", BOTH, AT_ONCE, EITHER_OR, controller_module="describe_controllers"),
     _api("DescribeLogDirs", BROKERS, IN_STEPS, DESCRIBE_CLUSTER),

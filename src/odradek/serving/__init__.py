@@ -33,9 +33,10 @@ Not obvious:
   of AddPartitionsToTxn nothing is attempted then. Where that is not all, the row names functions of the API's
   module. `access` chooses between kinds of access: Fetch and OffsetForLeaderEpoch (a replica or a consumer),
   CreateTopics (in the cluster, or each topic), FindCoordinator, InitProducerId, AddPartitionsToTxn, OffsetFetch,
-  Metadata and DescribeTopicPartitions (named topics, or all). `hide` takes out of a response what the caller may
-  not see: Metadata, OffsetFetch, ListGroups, ListTransactions, CreateTopics, DescribeTransactions,
-  ConsumerGroupDescribe. Produce and Fetch have codecs of their own and ask for each topic, at each read.
+  Metadata and DescribeTopicPartitions (named topics, or all: these two leave out what the caller may not see, in
+  turns). `hide` takes that out of a response: OffsetFetch, ListGroups, ListTransactions, CreateTopics,
+  DescribeTransactions, ConsumerGroupDescribe. Produce and Fetch have codecs of their own and ask for each topic, at
+  each read.
 - Nobody is asked while everybody may do everything. Without an authorizer (`serving.authorizer.AllowAll`) the road
   looks once for each request whether that is so. Answers of `serving.standard_authorizer` are
   remembered with the connection until its generation changes; a node's own requests are never denied. A forwarded
