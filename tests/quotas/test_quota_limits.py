@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from odradek.quotas.keys import Entity
+from odradek.quotas.keys import MAX_NAME_LENGTH, Entity
 from odradek.quotas.limits import Limit, Limits, limits_of_addresses
 from odradek.quotas.meters import Meters
 
@@ -79,3 +79,5 @@ def test_client_ids_without_end_take_no_memory_without_end() -> None:
         meters.find("ada", str(number))
         assert meters.find("ada", "kept") is kept
     assert len(meters) == 3
+    meters.find("ada", "x" * 30_000)
+    assert max(len(client_id or "") for _, client_id in meters._kept) == MAX_NAME_LENGTH, "nor do long ones"

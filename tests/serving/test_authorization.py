@@ -547,6 +547,10 @@ def test_only_so_much_is_remembered() -> None:
     for index in range(3 * MOST_REMEMBERED):
         may_of(acl, request_from(session.caller, session))(Operation.READ, TOPIC, f"t-{index}")
     assert session.remembered is not None and len(session.remembered._answers) <= MOST_REMEMBERED
+    before = len(session.remembered._answers)
+    for length in (250, 32_000):
+        may_of(acl, request_from(session.caller, session))(Operation.READ, TOPIC, "t" * length)
+    assert len(session.remembered._answers) == before, "names that are long take memory"
 
 
 def test_whoever_allows_everything_is_not_asked(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ ENTITY_TYPES = (USER, CLIENT_ID, IP)
 Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[Entity, Mapping[str, float]]
 
+MAX_NAME_LENGTH = 1024  # of an entity; of a longer client id no more than that counts
+
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 # The largest whole number that each may be; None for those that need not be whole.
 OF_CLIENTS: Mapping[str, int | None] = {

@@ -7,7 +7,7 @@ long is forgotten first, which changes nothing for it.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from odradek.quotas.keys import Quotas
+from odradek.quotas.keys import MAX_NAME_LENGTH, Quotas
 from odradek.quotas.limits import Limits, Sharers
 
 T = TypeVar("T")
@@ -49,7 +49,8 @@ class Meters(Generic[T]):
             self._kept.clear()
 
     def find(self, user: str, client_id: str) -> Meter[T] | None:
-        """None if nothing limits this client."""
+        """None if nothing limits this client. Clients whose ids begin alike for very long are taken for one."""
+        client_id = client_id[:MAX_NAME_LENGTH]
         limit = self._limits.find(user, client_id) if self._limits else None
         if limit is None:
             return None

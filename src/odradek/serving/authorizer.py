@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.apis.row import May, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import Caller
+from odradek.model import MAX_TOPIC_NAME_LENGTH, Caller
 
 if TYPE_CHECKING:
     from odradek.serving.request import Request
 
 MOST_REMEMBERED = 1_000  # answers for one connection
+LONGEST_REMEMBERED = MAX_TOPIC_NAME_LENGTH  # names; anybody may ask for long ones, and nearly nobody has them
 DENIED = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -65,9 +66,11 @@ class Remembered:
         key = operation, resource, name
         answer = self._answers.get(key)
         if answer is None:
-            if len(self._answers) >= MOST_REMEMBERED:
-                self._answers.clear()
-            answer = self._answers[key] = self._authorizer.may(self.caller, operation, resource, name)
+            answer = self._authorizer.may(self.caller, operation, resource, name)
+            if name is None or len(name) <= LONGEST_REMEMBERED:
+                if len(self._answers) >= MOST_REMEMBERED:
+                    self._answers.clear()
+                self._answers[key] = answer
         return answer
 
 

@@ -106,6 +106,8 @@ class ClientQuotas:
             return self._look_up(key)
 
     def _look_up(self, key: tuple[str, str | None]) -> "Metered | None":
+        from odradek.quotas.keys import MAX_NAME_LENGTH
+
         assert self._produced is not None and self._fetched is not None and self._spent is not None
         user, client_id = key[0], key[1] or ""
         produced, fetched = self._produced.find(user, client_id), self._fetched.find(user, client_id)
@@ -116,9 +118,10 @@ class ClientQuotas:
             metered = Metered(
                 self._metrics, self._now_ms, produced, fetched, spent, (windows - 1) * window_ms, window_ms
             )
-        if len(self._found) >= MOST_FOUND:
-            self._found.clear()
-        self._found[key] = metered
+        if len(user) + len(client_id) <= MAX_NAME_LENGTH:  # whoever has longer ones is looked up each time
+            if len(self._found) >= MOST_FOUND:
+                self._found.clear()
+            self._found[key] = metered
         return metered
 
 

@@ -18,7 +18,15 @@ from odradek.controller.parts import Part, cut_by
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage, QuotaKey
 from odradek.metadata.records import ClientQuotaRecord, QuotaEntity
-from odradek.quotas.keys import CLIENT_ID, ENTITY_TYPES, IP, OF_ADDRESSES, OF_CLIENTS, USER
+from odradek.quotas.keys import (
+    CLIENT_ID,
+    ENTITY_TYPES,
+    IP,
+    MAX_NAME_LENGTH,
+    OF_ADDRESSES,
+    OF_CLIENTS,
+    USER,
+)
 from odradek.wire.codec import Steps
 from odradek.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -32,7 +40,6 @@ from odradek.wording import one_line
 
 ENTITIES_AT_ONCE = 50  # in one turn of the event loop
 FRACTION = 1e-6  # more than this makes a number not whole
-MAX_NAME_LENGTH = 1024
 MAX_SHOWN = 100
 
 
