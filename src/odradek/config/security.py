@@ -174,7 +174,6 @@ def _tokens(config: "BrokerConfig", listener: str) -> Tokens:
         tuple(needed(AUDIENCE).split(",")),
         int(get("sasl.oauthbearer.clock.skew.seconds")),
         str(get("sasl.oauthbearer.sub.claim.name")),
-        str(get("sasl.oauthbearer.scope.claim.name")),
     )
     return Tokens(policy, source, int(get("sasl.oauthbearer.jwks.endpoint.refresh.ms")))
 

@@ -64,7 +64,7 @@ SECURITY_DEFINITIONS: tuple[Row, ...] = (
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, FIXED,
      "The claim of a bearer token that names the user."),
     ("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, FIXED,
-     "The claim of a bearer token that names its scope."),
+     "The claim of a bearer token that names its scope, which nothing here looks at."),
     ("authorizer.class.name", STRING, "", None, LOW, FIXED,
      "Kafka's StandardAuthorizer switches access control on; empty leaves it off."),
     ("super.users", STRING, "", None, LOW, FIXED,

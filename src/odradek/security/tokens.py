@@ -28,7 +28,6 @@ class TokenPolicy(NamedTuple):
     audiences: tuple[str, ...]
     skew_s: int = DEFAULT_SKEW_S
     user_claim: str = "sub"
-    scope_claim: str = "scope"  # checked for its type, as in Kafka
 
 
 def validate(token: str, keys: KeySet, policy: TokenPolicy, now_ms: int) -> Token:
