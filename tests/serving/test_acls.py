@@ -37,6 +37,7 @@ from odradek.wire.messages.describe_acls import DescribeAclsRequest
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from odradek.wire.messages.fetch import ReplicaState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -352,6 +353,29 @@ def test_a_fetch_session_loses_what_is_taken_from_it(tmp_path: Path) -> None:
         await node.forbid(READ)
         again = await node.ask(fetched(session_id=first.session_id, session_epoch=1), 12, ALICE)
         assert codes_of(again) == [NO_TOPIC] and not again.responses[0].partitions[0].records
+
+    run(tmp_path, scenario)
+
+
+def test_nobody_ends_the_session_of_a_replica_by_its_number(tmp_path: Path) -> None:
+    """A replica has one session: a fetch that claims to be it, without the right to, neither replaces nor uses it."""
+
+    async def scenario(node: Guarded) -> None:
+        topic = node.broker.services.cluster.image.topics["mine"].id
+        as_replica = {"by_id": True, "replica_state": ReplicaState(2, 1)}
+        began = await node.ask(fetched(topic, session_epoch=0, **as_replica), 17)
+        assert began.session_id
+        for epoch in (0, -1, 1):
+            claimed = fetched(
+                topic, session_id=began.session_id * abs(epoch), session_epoch=epoch, **as_replica
+            )
+            refused = await node.ask(claimed, 17, BOB)
+            assert not refused.session_id
+            assert refused.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or codes_of(refused) == [
+                NO_TOPIC
+            ]
+        going_on = fetched(topic, session_id=began.session_id, session_epoch=1, **as_replica)
+        assert (await node.ask(going_on, 17)).error_code == 0
 
     run(tmp_path, scenario)
 

@@ -44,9 +44,14 @@ class Sources:
         """For a replica, whose access is checked at each read (`check_follower`)."""
         return self._replicas.leader(topic, index)
 
+    def may_follow(self, request: Request) -> bool:
+        """A replica needs access to the cluster."""
+        return may_of(self._authorizer, request)(Operation.CLUSTER_ACTION, Resource.CLUSTER, "")
+
     def check_follower(self, request: Request) -> None:
-        """A replica needs access to the cluster; a partition that it may not have is refused like a consumer's."""
-        self._check_access(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, "")
+        """A partition that a replica may not have is refused like a consumer's."""
+        if not self.may_follow(request):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _check_access(self, request: Request, operation: Operation, resource: Resource, name: str) -> None:
         if not may_of(self._authorizer, request)(operation, resource, name):

@@ -53,18 +53,28 @@ class Handler:
     def __init__(self, services: Services) -> None:
         slots = services.node.config["max.incremental.fetch.session.cache.slots"]
         self.sessions = FetchSessions(slots, services.node.rng)
+        self._of_strangers = FetchSessions(0, services.node.rng)
         self._turns = services.node.turns
         self._parts = FetchParts(services)
 
+    def _sessions_of(self, request: Request, message: FetchRequest) -> FetchSessions:
+        """Whoever says that it is a replica, and may not be, has no sessions: a new one ends that of the replica."""
+        if replica_of(message) < 0:
+            return self.sessions
+        if self._parts.sources.asks and not self._parts.sources.may_follow(request):
+            return self._of_strangers
+        request.metered = None  # quotas are for clients
+        return self.sessions
+
     def handle(self, request: Request, message: FetchRequest) -> None:
-        sessions = self.sessions
+        sessions = self._sessions_of(request, message)
         try:
             session = sessions.find(message, request.version >= TOPIC_IDS_SINCE)
         except KafkaError as error:
             refuse_whole(request, error.code)
             return
         if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
-            request.then(self._turns.complete(self._fetch_in_steps(request, message, session)))
+            request.then(self._turns.complete(self._fetch_in_steps(request, message, sessions, session)))
             return
         named = session.update(message)
         if not session.is_incremental:
@@ -82,18 +92,19 @@ class Handler:
     ) -> ConsumerFetch | FollowerFetch:
         replica_id = replica_of(message)
         if replica_id >= 0:
-            request.metered = None  # quotas are for clients
             return FollowerFetch(self._parts, request, message, session, replica_id, named)
         return ConsumerFetch(self._parts, request, message, session)
 
-    def _fetch_in_steps(self, request: Request, message: FetchRequest, session: FetchSession) -> Steps[None]:
+    def _fetch_in_steps(
+        self, request: Request, message: FetchRequest, sessions: FetchSessions, session: FetchSession
+    ) -> Steps[None]:
         """The same for many partitions."""
         named: list[Wanted] = []
         for topic in message.topics:
             yield from in_pieces(topic.partitions, partial(session.want, topic, named))
         if message.forgotten_topics_data:
             named = session.forget(message, named)
-        self.sessions.keep(session, message)
+        sessions.keep(session, message)
         fetch = self._fetch_of(request, message, session, named)
         yield from in_pieces(fetch.partitions, fetch.read)
         if fetch.is_enough:
