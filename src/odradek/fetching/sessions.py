@@ -134,8 +134,9 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all clients, at most `slots` of them; the least recently used one is evicted. A replica has one:
-    it fetches everything that it follows here in the same session, and begins a new one if that is lost."""
+    """The sessions of all clients, at most `slots` of them; the consumer's that was not used for longest is evicted. A
+    replica has one: it fetches everything that it follows here in the same session, and begins a new one if that is
+    lost."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
@@ -175,11 +176,19 @@ class FetchSessions:
         if session.replica_id >= 0:
             self._end(self._of_replicas.get(session.replica_id, NO_SESSION))
         while len(self._sessions) >= self._slots:
-            self._end(next(iter(self._sessions)))
+            evicted = self._first_of_consumers()
+            if evicted == NO_SESSION and session.replica_id < 0:
+                return
+            self._end(evicted or next(iter(self._sessions)))
         session.id = self._new_id()
         self._sessions[session.id] = session
         if session.replica_id >= 0:
             self._of_replicas[session.replica_id] = session.id
+
+    def _first_of_consumers(self) -> int:
+        """The one that was not used for longest; NO_SESSION if there is none. Consumers evict no replica: whoever
+        fetches at all could otherwise keep replicas busy with new sessions."""
+        return next((one.id for one in self._sessions.values() if one.replica_id < 0), NO_SESSION)
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
