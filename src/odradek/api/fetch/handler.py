@@ -59,9 +59,10 @@ class Handler:
 
     def _sessions_of(self, request: Request, message: FetchRequest) -> FetchSessions:
         """Whoever says that it is a replica, and may not be, has no sessions: a new one ends that of the replica."""
-        if replica_of(message) < 0:
+        sources = self._parts.sources
+        if (not sources.asks and request.metered is None) or replica_of(message) < 0:
             return self.sessions
-        if self._parts.sources.asks and not self._parts.sources.may_follow(request):
+        if sources.asks and not sources.may_follow(request):
             return self._of_strangers
         request.metered = None  # quotas are for clients
         return self.sessions
