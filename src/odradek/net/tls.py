@@ -9,7 +9,7 @@ Files are read, in pieces too; those that are not in the page cache are read ahe
 The handshake is where a peer can make us work without having shown who it is. So its steps stand in line (`net.line`),
 which has a share of each turn of the event loop; their number and time are bounded by whoever accepts connections
 (`net.greeting`). The receiver exists once it is over: it may look at `peer_certificate` then, and refuse the peer by an
-OSError.
+OSError; by a ConnectionRefusedError if it has logged that itself.
 
 A connection that ends without a word (TCP's end without a close_notify) is closed, and nothing else: frames have
 sizes, so what is missing is noticed. We send close_notify if that is possible at once.
@@ -182,15 +182,17 @@ class TlsTransport(StreamTransport):
         try:
             self._open()
         except OSError as error:
-            self._refuse(error)
+            self._refuse(
+                error, logging.DEBUG if isinstance(error, ConnectionRefusedError) else logging.WARNING
+            )
             return
         if not self.is_greeting and self.receiving is not CLOSED:
             self._owner.greeted(self)
 
-    def _refuse(self, error: OSError) -> None:
+    def _refuse(self, error: OSError, level: int = logging.WARNING) -> None:
         with suppress(OSError):
             self.output.push()  # an alert
-        self.close(str(error))
+        self.close(str(error), level)
 
     def _push(self) -> None:
         """Send what the session has for the peer; the rest follows automatically."""
