@@ -54,7 +54,7 @@ def check_version() -> str:
 
 
 def find_pythons() -> dict[str, str]:
-    """By version: that on the path, or pyenv's."""
+    """Find Pythons by version: the one on the path, or pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = {}
     for version in SUPPORTED:

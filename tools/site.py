@@ -1,4 +1,4 @@
-"""What `make docs` adds to docs/, as a hook of mkdocs: the results of benchmarks, which are beside their programs."""
+"""Add to docs/ for `make docs`, as a hook of mkdocs: the results of benchmarks, which are beside their programs."""
 
 from pathlib import Path
 from typing import Any

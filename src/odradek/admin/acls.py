@@ -50,7 +50,7 @@ def view_of(acl: Acl) -> AclView:
 
 
 def _name(codes: type[Operation] | type[Resource] | type[Pattern] | type[Permission], code: int) -> str:
-    """Of a newer Kafka, the number."""
+    """Return the name of a code, or the number if only a newer Kafka knows it."""
     return next((each.name for each in codes if each == code), str(code))
 
 
@@ -58,7 +58,7 @@ def _name(codes: type[Operation] | type[Resource] | type[Pattern] | type[Permiss
 
 
 def acls_of(cluster: Access, asked: AclFilter = EVERYTHING) -> list[Acl]:
-    """Those that match, in order."""
+    """Return the ACLs that match, in order."""
     request = DescribeAclsRequest(*asked)
     response = ask_any(cluster, request, DescribeAclsResponse, least_version=1)
     check(response.error_code, response.error_message, "ACLs")
@@ -123,7 +123,7 @@ Grant = tuple[Resource, str, Operation]
 
 
 def grants_of_producer(named: Named, is_idempotent: bool) -> list[Grant]:
-    """What a producer to these topics needs: the same as `kafka-acls.sh --producer` gives."""
+    """List the grants that a producer to these topics needs: the same as `kafka-acls.sh --producer` gives."""
     topics = [
         (Resource.TOPIC, name, operation)
         for name in named.topics
@@ -139,7 +139,7 @@ def grants_of_producer(named: Named, is_idempotent: bool) -> list[Grant]:
 
 
 def grants_of_consumer(named: Named) -> list[Grant]:
-    """What a consumer of these topics in these groups needs."""
+    """List the grants that a consumer of these topics in these groups needs."""
     topics = [
         (Resource.TOPIC, name, operation)
         for name in named.topics

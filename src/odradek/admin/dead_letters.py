@@ -30,7 +30,7 @@ class Letter:
 
     @property
     def replayed_headers(self) -> Headers:
-        """Those of the record that is sent again: it says which letter it was."""
+        """The headers of the record that is sent again: they say which letter it was."""
         return [*self.headers, (f"{PREFIX}replayed", self.place.encode())]
 
 

@@ -153,7 +153,7 @@ def describe_group_at(cluster: Access, coordinator: Node, name: str) -> Group:
 
 
 def _describe_modern(cluster: Access, coordinator: Node, name: str) -> Group | None:
-    """None if it is no group of that protocol, or brokers do not know the protocol."""
+    """Describe a group of KIP-848; None if it is not one, or brokers do not know that protocol."""
     request = modern.ConsumerGroupDescribeRequest([name])
     try:
         answer = ask(cluster, coordinator.address, request, modern.ConsumerGroupDescribeResponse)

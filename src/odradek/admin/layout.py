@@ -53,7 +53,7 @@ class ClusterState:
         return sorted({place.topic for place in self.partitions})
 
     def layout(self) -> Layout:
-        """For a plan. Fenced and cordoned brokers keep what they have, and get nothing."""
+        """Return the layout for a plan. Fenced and cordoned brokers keep what they have, and get nothing."""
         usable = {
             one.id: one.rack for one in self.brokers.values() if not one.is_fenced and not one.is_cordoned
         }

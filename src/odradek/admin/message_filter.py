@@ -1,4 +1,4 @@
-r"""Which messages `odradek consume --filter` prints.
+r"""Choose the messages that `odradek consume --filter` prints.
 
     key=alice                 the key is this text
     value~^ERROR              the value matches this regular expression, anywhere in it

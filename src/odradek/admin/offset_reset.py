@@ -16,7 +16,7 @@ from odradek.admin.places import Place
 
 @dataclass(frozen=True)
 class Target:
-    """Where to: exactly one of these is given."""
+    """The place to reset to: exactly one of these is given."""
 
     earliest: bool = False
     latest: bool = False

@@ -55,7 +55,7 @@ class Leader(NamedTuple):
 def find_cause(
     cluster: Access, topic: str, partition: int, acks_all: bool, throttling: Throttling | None
 ) -> str | None:
-    """In a sentence; None if the cluster looks well now. Never raises: this explains another failure."""
+    """Say the cause in a sentence; None if the cluster looks well now. Never raises: this explains another failure."""
     heard = cluster.heard.cause  # before other clients of ours reach the cluster
     try:
         found = _partitions(cluster, topic, partition)

@@ -61,7 +61,7 @@ def carry_out(
 
 
 def wait(cluster: Access, places: Collection[Place], watcher: Watcher = SILENT) -> None:
-    """Until none of these partitions is moving."""
+    """Wait until none of these partitions is moving."""
     total, pause_s = len(places), FIRST_LOOK_S
     bytes_at_first: int | None = None
     try:

@@ -137,7 +137,7 @@ def cordon(cluster: Access, broker: int, watcher: Watcher) -> bool:
 
 
 def drain(cluster: Access, broker: int, throttle: int | None, watcher: Watcher) -> int:
-    """How many partitions moved. Topics that are created meanwhile may need another round."""
+    """Move all partitions away, and return how many moved. Topics that are created meanwhile may need another round."""
 
     if moving := list_all(cluster):
         verb = "is" if len(moving) == 1 else "are"

@@ -129,7 +129,7 @@ class ClusterStatus:
     tolerance: Tolerance | None = None  # what it may lose
 
     def problems(self) -> list[str]:
-        """In sentences; none where all is well."""
+        """List the problems in sentences; there are none where all is well."""
         return [*self._problems_of_nodes(), *self._problems_of_partitions()]
 
     def _problems_of_nodes(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How many nodes a cluster may lose.
+"""Count the nodes that a cluster may lose.
 
 Two numbers, because they differ: a cluster may refuse writes long before it loses a record.
 

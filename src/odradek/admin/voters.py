@@ -1,4 +1,4 @@
-"""Which controllers should vote, and the changes that get there.
+"""Choose the controllers that should vote, and the changes that get there.
 
 An odd number of voters is best: one more than that can fail no more often, and slows every change. A controller that
 lost its disk follows the quorum under a new directory id, while its old self is still a voter that nobody hears from:

@@ -1,4 +1,4 @@
-"""Who watches work that takes a while: moves of partitions, a cluster that grows or loses a broker. This one is silent;
+"""Watch work that takes a while: moves of partitions, a cluster that grows or loses a broker. This watcher is silent;
 a command line prints, a web console shows it."""
 
 

@@ -23,8 +23,8 @@ PATHS = {"DIR": click.Path(file_okay=False), "FILE": click.Path(dir_okay=False)}
 
 
 class BrokerCommand(SummarizedCommand):
-    """In the list of commands, in completion, and where options are written before it: `main` runs it otherwise, and is
-    called again here."""
+    """A command of `cli.up`, as click lists and completes it. `main` runs such commands without click, and is called
+    again here where options are written before the name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, help=SUMMARIES[name], add_help_option=False)

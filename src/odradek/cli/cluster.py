@@ -132,7 +132,7 @@ def role_in(quorum: "QuorumStatus", node: int, kind: str) -> str:
 
 
 def caught_up(replica: "ReplicaStatus", role: str, is_behind: bool) -> Coloured:
-    """In the words of `quorum describe`."""
+    """Say how far a voter is behind, in the words of `quorum describe`."""
     if role == "leader":
         return Coloured("now", None)
     ago = None if replica.behind_ms is None else f"{duration(replica.behind_ms / 1000)} ago"

@@ -31,7 +31,7 @@ BATCH_WAIT_S = 0.1
 
 @dataclass(frozen=True)
 class Limits:
-    """When reading ends; None and False: never."""
+    """The conditions that end reading; None and False never do."""
 
     max_messages: int | None = None
     exit_at_end: bool = False

@@ -101,7 +101,7 @@ class Group:
 
 
 class SummarizedCommand(click.Command):
-    """In a list of commands its first sentence is wrapped, where click would cut it."""
+    """A command whose first sentence is wrapped in a list of commands, where click would cut it."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
         return super().get_short_help_str(WHOLE_SENTENCE)
@@ -167,7 +167,7 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
 
 
 def message_of(error: ClickException) -> str:
-    """What is wrong, after the usage of the command if it is about that."""
+    """Say what is wrong, after the usage of the command if the error is about that."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = f"error: {error.format_message()}"
     if context is None:

@@ -1,4 +1,4 @@
-"""How the broker's log is written: which lines (`--log-level`), and in which form (`--log-format`).
+"""Set up the broker's log: which lines it has (`--log-level`), and in which form (`--log-format`).
 
 A line of text begins with its time; the whole message stays on that line, and the lines of a traceback that follow are
 indented, so no client can fake one of our lines. As JSON a record is one object on one line.

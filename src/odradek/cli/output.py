@@ -28,7 +28,7 @@ def print_line(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """For the person who watches; scripts read standard output."""
+    """Write a line to standard error, for the person who watches; scripts read standard output."""
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
 
@@ -62,7 +62,7 @@ def lag_cell(count: int | None) -> Coloured:
 
 
 def is_colourful() -> bool:
-    """At a terminal that has colours, unless the user wants none (https://no-color.org)."""
+    """True at a terminal that has colours, unless the user wants none (https://no-color.org)."""
     wants_none = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not wants_none and sys.stdout.isatty()
 

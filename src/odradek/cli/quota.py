@@ -130,7 +130,7 @@ def _entity(
     ip: str | None,
     ip_default: bool,
 ) -> dict[str, str | None]:
-    """What the options name, by type; None for a default."""
+    """Return the names that the options give, by type; None stands for a default."""
     entity: dict[str, str | None] = {}
     for kind, option, name, is_default in (
         ("user", "user", user, user_default),

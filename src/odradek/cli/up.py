@@ -164,7 +164,7 @@ def run_joining(options: argparse.Namespace, new_broker: "NewBroker | None") -> 
 
 
 def run_node(options: argparse.Namespace, new_broker: "NewBroker | None") -> int:
-    """Until it is asked to stop, or cannot continue; the exit status."""
+    """Run the node until it is asked to stop or cannot continue, and return the exit status."""
     command = options.command
     gc.set_threshold(IMPORT_GARBAGE_THRESHOLD)
     from odradek.broker.main import run
@@ -462,7 +462,7 @@ def announce(
 
 
 def say(text: str, bootstrap: str) -> None:
-    """To standard output, if it is open."""
+    """Print to standard output, if it is open."""
     try:
         if sys.stdout is None:
             raise OSError("it is closed")

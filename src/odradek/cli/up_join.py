@@ -88,7 +88,7 @@ def given_by(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _way(given: Mapping[str, str]) -> Way:
-    """To the cluster's brokers, by the settings of a node that joins it; they must be whole where they protect."""
+    """Read the way to the cluster's brokers from a joining node's settings; settings that protect must be complete."""
     if PROTOCOLS.isdisjoint(given):
         return OPEN
     return way_to_brokers(

@@ -114,7 +114,7 @@ def start_and_watch(home: Home, options: argparse.Namespace) -> int:
 
 
 def security_of(home: Home, options: argparse.Namespace, is_new: bool) -> "Security | None":
-    """None for a cluster that is open to everybody. What a cluster began as, it remains."""
+    """Return the cluster's security; None if it is open to everybody. A cluster stays what it was founded as."""
     was_secure = (home.directory / "security").exists()
     if was_secure and not options.secure:
         raise CannotStart(
@@ -241,7 +241,7 @@ class Nodes:
         self._children: list[Child] = []
 
     async def run(self) -> int:
-        """Until a signal; the exit status."""
+        """Run until a signal, and return the exit status."""
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()  # the second signal
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -297,7 +297,7 @@ class Nodes:
         return given + (["--log-format", options.log_format] if options.log_format else [])
 
     async def _wait_until_ready(self) -> int | None:
-        """None once all of them serve; else the exit status. A node that cannot start has said why."""
+        """Return None once all nodes serve, else the exit status. A node that cannot start has said why."""
         ready = asyncio.gather(*(_first_line(child) for child in self._children))
         asked = asyncio.ensure_future(self._stopping.wait())
         exits = [asyncio.ensure_future(child.process.wait()) for child in self._children]
@@ -387,7 +387,7 @@ class Nodes:
 
 
 async def _first_line(child: Child) -> bytes:
-    """Which says that it serves; a node that ends before has none, and is noticed by its end."""
+    """Return the line that says that the node serves. A node that ends first has none; its end is noticed elsewhere."""
     assert child.process.stdout is not None
     line = await child.process.stdout.readline()
     if not line:

@@ -82,7 +82,7 @@ class Security:
         ]
 
     def settings_of(self, node_id: int) -> dict[str, str]:
-        """Those of a node, besides its listeners."""
+        """Return the settings of a node, besides its listeners."""
         return {
             "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,{CONTROLLER_LISTENER}:SSL",
             "inter.broker.listener.name": LISTENER,
@@ -118,7 +118,7 @@ class Security:
 
 
 def _principal(node_id: int) -> str:
-    """Of the certificate that a node shows to controllers."""
+    """Return the principal of the certificate that a node shows to controllers."""
     return f"User:CN=node-{node_id}"
 
 

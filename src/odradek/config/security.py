@@ -1,4 +1,4 @@
-"""What the settings say about TLS and SASL: of each listener, and of the connections that this node makes.
+"""Read TLS and SASL from the settings: of each listener, and of the connections that this node makes.
 
 A setting is looked up for the listener first (`listener.name.<listener>.<key>`, for a mechanism
 `listener.name.<listener>.<mechanism>.<key>`), then for all. What would leave a listener weaker than it looks is refused
@@ -46,7 +46,7 @@ MODULES = {
 
 
 class Tokens(NamedTuple):
-    """How bearer tokens are checked."""
+    """The rules by which bearer tokens are checked."""
 
     policy: TokenPolicy
     source: KeySource
@@ -66,7 +66,7 @@ class Mechanism(NamedTuple):
 
 
 class ListenerSecurity(NamedTuple):
-    """How a listener learns who its clients are."""
+    """The means by which a listener learns who its clients are."""
 
     protocol: SecurityProtocol
     tls: TlsSettings | None
@@ -76,7 +76,7 @@ class ListenerSecurity(NamedTuple):
 
 
 class LinkSecurity(NamedTuple):
-    """How this node connects to others."""
+    """The means by which this node connects to others."""
 
     protocol: SecurityProtocol
     tls: TlsSettings | None
@@ -183,7 +183,7 @@ def _tokens(config: "BrokerConfig", listener: str) -> Tokens:
 
 
 def link_security(config: "BrokerConfig", listener: str, protocol: SecurityProtocol) -> LinkSecurity:
-    """How to connect to the listener of that name on another node. Raises ConfigError."""
+    """Return the means to connect to the listener of that name on another node. Raises ConfigError."""
     is_controllers = listener in config.controller_listener_names
     tls = _tls(config, listener, is_server=False) if protocol.uses_tls else None
     if not protocol.uses_sasl:
@@ -252,8 +252,8 @@ def _tls(config: "BrokerConfig", listener: str, is_server: bool) -> TlsSettings:
 
 
 def _client_authentication(config: "BrokerConfig", listener: str) -> str:
-    """As in Kafka, `ssl.client.auth` without a prefix is for SSL alone: clients of SASL_SSL log in otherwise, and show
-    certificates only where the listener's own setting asks for it."""
+    """Decide what `ssl.client.auth` means for a listener. As in Kafka, without a prefix it is for SSL alone: clients of
+    SASL_SSL log in otherwise, and show certificates only where the listener's own setting asks for it."""
     own = config.own_of_listener(listener, CLIENT_AUTH)
     is_sasl = config.protocol_of(listener).uses_sasl
     return str(own or ("none" if is_sasl else config[CLIENT_AUTH]) or "none")

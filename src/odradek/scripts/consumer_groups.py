@@ -384,7 +384,7 @@ def target_of(given: Given) -> Target:
 
 
 def datetime_ms(text: str) -> int:
-    """In UTC, unless it names a zone."""
+    """Read a date and time, in UTC unless it names a zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

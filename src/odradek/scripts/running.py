@@ -1,4 +1,4 @@
-"""From the command line of a script to its exit status."""
+"""Run a script: from its command line to its exit status."""
 
 import os
 import sys
