@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from odradek.cli.up import argument_parser
+from odradek.cli.up_options import argument_parser
 from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.services.upkeep.monitoring import HELP
 from odradek.storage.disk.files import DiskFiles

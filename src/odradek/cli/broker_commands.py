@@ -72,7 +72,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
         from odradek.cli.format import PARSERS
 
         return PARSERS[command]()
-    from odradek.cli.up import argument_parser
+    from odradek.cli.up_options import argument_parser
 
     return argument_parser(command)
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import NamedTuple
 
-from odradek.cli.up import DEFAULT_PORT, HOST
 from odradek.cli.up_claim import claim_id, free_id
 from odradek.cli.up_cluster import OPEN, BadUsage, CannotJoin, Cluster, Way, describe, way_to_brokers
 from odradek.cli.up_home import write_atomically
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
+from odradek.cli.up_settings import DEFAULT_PORT, HOST
 from odradek.config.broker import BrokerConfig
 from odradek.config.roles import BROKER, CONTROLLER
 from odradek.config.sources import format_properties, read_file

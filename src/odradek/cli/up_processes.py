@@ -21,20 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
 from odradek.cli.command_parser import BAD_USAGE
-from odradek.cli.up import (
-    DEFAULT_PORT,
-    FAILED,
-    GREETING,
-    NOT_SETTINGS,
-    REBALANCE_DELAY,
-    base_data_dir,
-    fail,
-    say,
-    words_of,
-)
+from odradek.cli.up import GREETING, say
 from odradek.cli.up_console import ConsoleProcess
+from odradek.cli.up_failures import FAILED, fail, words_of
 from odradek.cli.up_home import OWN_SETTINGS, CannotStart, Home, Member
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
+from odradek.cli.up_settings import DEFAULT_PORT, NOT_SETTINGS, REBALANCE_DELAY, base_data_dir
 from odradek.config.broker import load_broker_config
 from odradek.config.broker_definitions import BROKER_DEFINITIONS
 from odradek.config.definition import ConfigError
