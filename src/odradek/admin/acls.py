@@ -87,7 +87,7 @@ def create_acls(cluster: Access, acls: Sequence[Acl]) -> None:
 
 
 def delete_acls(cluster: Access, acls: Sequence[Acl]) -> None:
-    """Exactly these."""
+    """Delete exactly these ACLs."""
     for first in range(0, len(acls), AT_ONCE):
         part = acls[first : first + AT_ONCE]
         request = DeleteAclsRequest([DeleteAclsFilter(*acl) for acl in part])
@@ -155,7 +155,7 @@ def new_acls(
     hosts: Sequence[str],
     permission: Permission,
 ) -> list[Acl]:
-    """One for each grant, principal and host. The cluster has one name, so its pattern is always literal."""
+    """Make an ACL for each grant, principal and host. The cluster has one name, so its pattern is always literal."""
     return [
         Acl(
             resource,
@@ -215,7 +215,7 @@ def _why(acl: Acl, principal: str, operation: Operation) -> str:
 
 
 def _settings_of(cluster: Access) -> tuple[frozenset[str], bool]:
-    """`super.users` and `allow.everyone.if.no.acl.found` of a broker, as far as it shows them."""
+    """Read `super.users` and `allow.everyone.if.no.acl.found` from a broker, as far as it shows them."""
     try:
         views = view_settings(cluster, Kind.BROKER, None, ())
     except AdminError:

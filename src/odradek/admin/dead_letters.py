@@ -35,7 +35,7 @@ class Letter:
 
 
 def letter_of_record(place: TopicPartition, record: Record) -> Letter:
-    """Our headers come last; a record's own with our prefix are never kept."""
+    """Read a dead letter. Our headers come last; a record's own with our prefix are never kept."""
     headers = [(name.decode(errors="replace"), value) for name, value in record.headers]
     texts = {
         name.removeprefix(PREFIX): value.decode(errors="replace")

@@ -108,7 +108,7 @@ class GroupView:
 
 
 def list_groups(cluster: Access, states: Collection[str] = (), types: Collection[str] = ()) -> Listing:
-    """Groups of all brokers, in these states and of these types, or of any."""
+    """List the groups of all brokers, in these states and of these types, or of any."""
     request = ListGroupsRequest(sorted(states), sorted(one.lower() for one in types))
     found, failures = {}, []
     for address in broker_addresses(cluster).values():
@@ -222,7 +222,7 @@ def _assigned(group: DescribedGroup, member: DescribedGroupMember) -> list[Place
 
 
 def view_groups(cluster: Access, names: Sequence[str]) -> list[GroupView]:
-    """Each name once; a group that does not exist is the failure of the whole."""
+    """View each group once; a group that does not exist is the failure of the whole."""
     names = list(dict.fromkeys(names))
     groups = [describe_group(cluster, name) for name in names]
     committed = [committed_offsets(cluster, name) for name in names]

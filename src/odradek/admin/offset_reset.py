@@ -76,7 +76,7 @@ def _wanted(
     ends: Mapping[Place, int],
     committed: Mapping[Place, int],
 ) -> Mapping[Place, int]:
-    """Offsets before they are checked against the log."""
+    """Find the wanted offsets, before they are checked against the log."""
     if target.earliest:
         return starts
     if target.latest:

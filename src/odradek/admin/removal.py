@@ -124,7 +124,7 @@ def tell_result(
 
 
 def cordon(cluster: Access, broker: int, watcher: Watcher) -> bool:
-    """Returns False if the cluster cannot do that."""
+    """Cordon a broker; returns False if the cluster cannot do that."""
 
     state = look_at(cluster)
     address = next(state.brokers[one].address for one in state.active)

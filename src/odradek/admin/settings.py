@@ -134,7 +134,7 @@ def alter_resource(cluster: Access, kind: Kind, name: str | None, changes: Mappi
 
 
 def _address(cluster: Access, kind: Kind, name: str | None) -> Address:
-    """Each broker knows its own settings; about others, any one will do."""
+    """Choose the broker to ask: each knows its own settings; about others, any one will do."""
     addresses = broker_addresses(cluster)
     if kind is Kind.BROKER and name is not None:
         return addresses[_brokers(name, addresses)[0]]

@@ -276,7 +276,7 @@ def fewest_in_sync_known(
 def fewest_in_sync(
     cluster: Access, address: Address, partitions: Iterable[PartitionStatus]
 ) -> dict[str, int]:
-    """min.insync.replicas of the topics that these partitions belong to."""
+    """Read min.insync.replicas of the topics that these partitions belong to."""
     return fewest_in_sync_of(cluster, address, dict.fromkeys(one.topic for one in partitions))
 
 

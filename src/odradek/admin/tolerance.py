@@ -56,7 +56,7 @@ class Limit(NamedTuple):
 
 
 def tolerance(partitions: Iterable[Copies], voters: int, voters_alive: int | None = None) -> Tolerance:
-    """`voters` is 0 for a cluster that does not report its quorum."""
+    """Count the nodes that may be lost. `voters` is 0 for a cluster that does not report its quorum."""
     partitions = list(partitions)
     alive = voters if voters_alive is None else voters_alive
     for_writes = [Limit(one.in_sync - one.needed, _copies(one, with_needed=True)) for one in partitions]

@@ -61,7 +61,7 @@ class Range:
         return cls(between[1] or "earliest", end, until)
 
     def check(self) -> None:
-        """Bad usage before anything is asked of a cluster."""
+        """Refuse bad usage before anything is asked of a cluster."""
         if self.start.startswith("@"):
             time_ms_of(self.start[1:])
         elif self.start not in EARLIEST + LATEST:

@@ -72,7 +72,7 @@ def coloured(text: str, colour: str | None) -> str:
 
 
 def print_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Text in columns, as wide as necessary, numbers and sizes to the right; a missing value is a dash."""
+    """Print text in columns, as wide as necessary, numbers and sizes to the right; a missing value is a dash."""
     cells = [[one if isinstance(one, Coloured) else Coloured(one, None) for one in row] for row in rows]
     texts = [[MISSING if cell.value in (None, "") else str(cell.value) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]

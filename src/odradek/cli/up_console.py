@@ -11,7 +11,7 @@ STOP_TIMEOUT_S = 10
 
 
 def missing_extra() -> str:
-    """Why there can be no console; empty if there can."""
+    """Say why there can be no console; empty if there can."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if not missing:
         return ""

@@ -139,7 +139,7 @@ def settings_of(
 
 
 def reserve(port: int | None) -> list[Reservation]:
-    """Ports for clients and for controllers. Without a wish, clients get the usual port, or the next one that is free:
+    """Reserve ports for clients and for controllers. Without a wish, clients get the usual port, or the next free one:
     those of the nodes on one machine are easy to tell."""
     clients = Reservation(port) if port is not None else next_free(DEFAULT_PORT)
     try:

@@ -59,7 +59,7 @@ class Child(NamedTuple):
 
 
 def main(options: argparse.Namespace) -> int:
-    """Once the log is configured and the options are parsed."""
+    """Run a cluster, once the log is configured and the options are parsed."""
     directory = home_directory(options, os.environ)
     try:
         refuse_own_settings(options, os.environ)
@@ -134,7 +134,7 @@ def home_directory(options: argparse.Namespace, environ: Mapping[str, str]) -> P
 
 
 def reserve_ports(options: argparse.Namespace, members: list[Member]) -> list[Reservation]:
-    """Ports for clients, then those of the controllers, which never change."""
+    """Reserve ports for clients, then those of the controllers, which never change."""
     first = DEFAULT_PORT if options.port is None else options.port
     if first + options.brokers - 1 > HIGHEST_PORT:
         raise BadUsage(
@@ -201,7 +201,7 @@ def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_own_settings(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Settings that must differ between nodes cannot be set for all of them. In a file, they are ignored."""
+    """Refuse settings that must differ between nodes: nobody can set them for all. In a file, they are ignored."""
     found = [f"--set {key}" for key, _ in options.set if key in OWN_SETTINGS]
     variables = read_environment(setting_variables(environ), BROKER_DEFINITIONS)
     found += [variable_of(key) for key in variables if key in OWN_SETTINGS]
@@ -338,7 +338,7 @@ class Nodes:
         return client_file
 
     async def _watch(self) -> int:
-        """Tell of every node that ends. 0 when asked to stop, FAILED when none is left."""
+        """Tell of every node that ends. Returns 0 when asked to stop, FAILED when none is left."""
         asked = asyncio.ensure_future(self._stopping.wait())
         waiting = {asyncio.ensure_future(child.process.wait()): child for child in self._children}
         while waiting:
@@ -360,7 +360,7 @@ class Nodes:
         )
 
     async def _stop_all(self) -> None:
-        """Cleanly; a node that takes too long, or a second signal, is the end of it."""
+        """Stop all nodes cleanly; those that take too long, and all at a second signal, are killed."""
         running = [child for child in self._children if child.process.returncode is None]
         for child in running:
             child.process.terminate()
@@ -388,7 +388,7 @@ async def _first_line(child: Child) -> bytes:
 
 
 def ending(status: int) -> str:
-    """Says how a process ended, by its exit status."""
+    """Say how a process ended, by its exit status."""
     if status >= 0:
         return "has stopped" if status == 0 else f"has failed with status {status}"
     try:

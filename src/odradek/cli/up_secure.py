@@ -57,7 +57,7 @@ class Security:
     """The secrets of one cluster."""
 
     def __init__(self, home: Path, node_ids: list[int]) -> None:
-        """Makes what is missing."""
+        """Make what is missing of keys, certificates and passwords."""
         self._home, self._directory = home, home / DIRECTORY
         self._node_ids = node_ids
         self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -99,7 +99,7 @@ class Security:
         }
 
     def write_client_file(self, bootstrap: str) -> Path:
-        """Settings for clients, by the names that Java's and our tools know."""
+        """Write settings for clients, by the names that Java's and our tools know."""
         settings = {
             "bootstrap.servers": bootstrap,
             "security.protocol": "SASL_SSL",

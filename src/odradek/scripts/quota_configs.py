@@ -65,7 +65,7 @@ def entities(given: Given) -> Entities | None:
 
 
 def _names(given: Given) -> list[str]:
-    """Names and defaults, in the order of the command line."""
+    """List names and defaults, in the order of the command line."""
     names = iter(given.values("entity-name"))
     return [
         next(names) if flag == "entity-name" else DEFAULT

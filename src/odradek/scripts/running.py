@@ -33,7 +33,7 @@ COMMAND_CONFIG = Flag(
 
 
 def main(script: str, arguments: Sequence[str]) -> int:
-    """`script` is its name without `kafka-` and `.sh`."""
+    """Run a script, by its name without `kafka-` and `.sh`, and return its exit status."""
     module = import_module(f"odradek.scripts.{script.replace('-', '_')}")
     try:
         status: int = module.main(list(arguments))
