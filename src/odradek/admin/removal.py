@@ -56,8 +56,8 @@ def carry_out_removal(
     confirm: Confirm,
     watcher: Watcher = SILENT,
 ) -> Removal:
-    """`confirm` is asked if the cluster may lose less afterwards; it raises to end it. Without a time, this does not
-    wait until the broker has stopped."""
+    """Remove a broker. `confirm` is asked if the cluster may lose less afterwards; it raises to end it. Without a time,
+    this does not wait until the broker has stopped."""
 
     state = look_at(cluster)
     if broker not in state.brokers:
@@ -76,9 +76,14 @@ def carry_out_removal(
 
 
 def plan_moves(state: ClusterState, broker: int) -> list[Move]:
-    """Raises AdminError if the others cannot take what this one has."""
+    """Plan to move away what this broker has. Raises AdminError if the others cannot take it."""
     layout = state.layout()
     others = layout.racks.keys() - {broker}
+    if not others:
+        raise AdminError(
+            f"broker {broker} cannot be removed: no other broker can take replicas. Let one join first: "
+            "odradek up --join HOST:PORT --data-dir DIR"
+        )
     places = [place for place, one in state.partitions.items() if broker in one.replicas]
     try:
         return make_plan(layout, Wish(places, others))

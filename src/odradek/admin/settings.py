@@ -112,7 +112,9 @@ def alter_settings(
     try:
         alter_resource(cluster, kind, name, {**changes, **dict.fromkeys(deleted)})
     except AdminError as error:
-        raise AdminError(f"{resource}: {error}{guess(str(error), changes, known_settings(kind))}") from None
+        said = str(error)
+        advice = guess(said, changes, known_settings(kind))
+        raise AdminError(f"{resource}: {said[:1].lower()}{said[1:]}{advice}") from None
 
 
 def check_known(

@@ -149,10 +149,8 @@ class ClusterStatus:
             return
         for voter in self.quorum.voters:
             if self.quorum.is_behind(voter):
-                since = (
-                    "never caught up" if voter.behind_ms is None else f"{voter.behind_ms / 1000:.0f} s behind"
-                )
-                yield f"controller {voter.node} has not caught up: {since}, {counted(voter.lag, 'record')} to fetch"
+                since = "" if voter.behind_ms is None else f" for {voter.behind_ms / 1000:.0f} s"
+                yield f"controller {voter.node} has not caught up{since}: {counted(voter.lag, 'record')} to fetch"
 
     def _problems_of_partitions(self) -> Iterator[str]:
         for partitions, what in (

@@ -169,11 +169,18 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
 def message_of(error: ClickException) -> str:
     """Say what is wrong, after the usage of the command if the error is about that."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    message = f"error: {error.format_message()}"
+    message = f"error: {_without_label(error)}"
     if context is None:
         return message
     hint = f"Try '{context.command_path} --help' for help."
     return f"{context.get_usage()}\n{hint}\n\n{message}"
+
+
+def _without_label(error: ClickException) -> str:
+    """Return the message; click puts "Invalid value" before it, which says nothing where no parameter is named."""
+    if isinstance(error, click.BadParameter) and error.param is None and error.param_hint is None:
+        return error.message
+    return error.format_message()
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def tell_result(cluster: Access, state: "ClusterState", moves: "Sequence[Move]",
     if not worse:
         return
     note(f"Afterwards, these partitions {tolerance([new for _, new in worse], 0)}.")
-    note(f"Before, they {tolerance([old for old, _ in worse], 0)}.")
+    note(f"Now, they {tolerance([old for old, _ in worse], 0)}.")
     confirm(f"Move {counted(len(moves), 'partition')}?", yes)
 
 
