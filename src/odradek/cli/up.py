@@ -75,11 +75,8 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     except ValueError as error:
         return fail(str(error), BAD_USAGE)
     configure_logging(levels, NodeIdFilter(), log_format)
-    if options.console:
-        from odradek.cli.up_console import missing_extra
-
-        if reason := missing_extra():
-            return fail(reason, FAILED)
+    if reason := missing_packages(options):
+        return fail(reason, FAILED)
     if options.brokers > 1 or options.secure:
         from odradek.cli.up_processes import main as run_cluster
 
@@ -87,6 +84,15 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     if options.join is not None:
         return run_joining(options, new_broker)
     return run_node(options, new_broker)
+
+
+def missing_packages(options: argparse.Namespace) -> str:
+    """Say which packages the options need that are not installed; empty if there are none."""
+    if not options.console and not options.secure:
+        return ""
+    from odradek.cli.up_packages import missing
+
+    return missing(console=options.console, secure=options.secure)
 
 
 def run_joining(options: argparse.Namespace, new_broker: "NewBroker | None") -> int:
