@@ -19,7 +19,7 @@ RED, GREEN, YELLOW = "31", "32", "33"
 STATE_COLOURS = {
     **dict.fromkeys(("active", "Stable"), GREEN),
     **dict.fromkeys(("Empty", "PreparingRebalance", "CompletingRebalance", "Ongoing"), YELLOW),
-    **dict.fromkeys(("fenced", "full", "Dead"), RED),
+    **dict.fromkeys(("fenced", "full", "silent", "Dead"), RED),
 }
 
 
@@ -59,6 +59,11 @@ def state_cell(text: str) -> Coloured:
 
 def lag_cell(count: int | None) -> Coloured:
     return Coloured(count, YELLOW if count else None)
+
+
+def offset_cell(offset: int) -> int | None:
+    """An offset; -1 stands for one that nobody knows."""
+    return offset if offset >= 0 else None
 
 
 def is_colourful() -> bool:
