@@ -190,11 +190,14 @@ def log_unreadable(topic: str, index: int, error: OSError) -> None:
     )
 
 
-def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
-    """`subject` is the item that was requested, as shown."""
+def log_refusal(
+    request: "Request", subject: str, code: int, reason: str | None, *, is_routine: bool = False
+) -> None:
+    """Log a refusal. `subject` is the item that was requested, as shown; `is_routine`: in normal operation, this client
+    handles the error itself, whatever its code."""
     error = ErrorCode(code)
     count_error(request.api_key, code)
-    level = logging.DEBUG if error in ROUTINE else logging.INFO
+    level = logging.DEBUG if is_routine or error in ROUTINE else logging.INFO
     logger = audit.log if error in audit.DENIALS else log
     if not logger.isEnabledFor(level):
         return
