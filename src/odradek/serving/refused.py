@@ -51,6 +51,8 @@ ROUTINE = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
+# Admin clients ask by the newer protocol first, and for a group that it does not know by the older one.
+ROUTINE_OF_API = frozenset({(named("ConsumerGroupDescribe").key, ErrorCode.GROUP_ID_NOT_FOUND)})
 # Where the response has no room for a sentence.
 EXPLANATIONS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no ACL allows it",
@@ -197,7 +199,8 @@ def log_refusal(
     handles the error itself, whatever its code."""
     error = ErrorCode(code)
     count_error(request.api_key, code)
-    level = logging.DEBUG if is_routine or error in ROUTINE else logging.INFO
+    is_routine = is_routine or error in ROUTINE or (request.api_key, error) in ROUTINE_OF_API
+    level = logging.DEBUG if is_routine else logging.INFO
     logger = audit.log if error in audit.DENIALS else log
     if not logger.isEnabledFor(level):
         return
