@@ -1,5 +1,7 @@
 """TLS and SASL by Kafka's names; what would be weaker than it looks is refused."""
 
+import sys
+
 import pytest
 
 from odradek.config.broker import BrokerConfig, load_broker_config
@@ -198,3 +200,10 @@ def test_a_node_logs_in_with_a_mechanism_that_its_own_listener_has():
     settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-512", "sasl.jaas.config": USERS, **TLS}
     said = refusal(link_security, config(**settings), "CLIENTS", SecurityProtocol.SASL_SSL)
     assert "sasl.enabled.mechanisms of listener CLIENTS does not have it" in said
+
+
+def test_tokens_need_a_package_which_is_named_at_start(monkeypatch):
+    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", **TOKENS, **TLS}
+    assert of_clients(**settings).mechanisms[0].tokens is not None
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    assert "it needs PyJWT: install with pip install '.[security]'" in refusal(of_clients, **settings)

@@ -21,7 +21,7 @@ from odradek.security.key_sets import BadKeySource, KeySource, parse_source
 from odradek.security.principals import BadRules, PrincipalRules
 from odradek.security.stores import BadStore, Store, store_kind
 from odradek.security.tls_settings import VERSIONS, TlsSettings
-from odradek.security.tokens import TokenPolicy
+from odradek.security.tokens import TokenPolicy, has_library
 
 if TYPE_CHECKING:
     from odradek.config.broker import BrokerConfig
@@ -154,6 +154,13 @@ def _mechanism(config: "BrokerConfig", listener: str, name: str) -> Mechanism:
 
 
 def _tokens(config: "BrokerConfig", listener: str) -> Tokens:
+    if not has_library():
+        raise ConfigError(
+            _key(listener, ENABLED),
+            bearer.MECHANISM,
+            "it needs PyJWT: install with pip install '.[security]' in a clone of Odradek",
+        )
+
     def needed(key: str) -> str:
         value = _of_mechanism(config, listener, bearer.MECHANISM, key)
         if not value:
