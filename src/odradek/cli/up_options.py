@@ -110,7 +110,7 @@ def add_options_of_up(parser: argparse.ArgumentParser) -> None:
         type=port_number,
         metavar="N",
         default=8090,
-        help="Its port (0: the system chooses).",
+        help="The port of the console (0: the system chooses).",
     )
 
 
