@@ -99,12 +99,12 @@ def workload_names() -> str:
 
 
 def chosen(only: Sequence[str], default: list[Named], known: Sequence[Named]) -> list[Named]:
-    """Those of `known` that were named; if none was, the default."""
+    """Return those of `known` that were named; if none was, the default."""
     return [thing for thing in known if thing.name in only] or default
 
 
 def open_many_files() -> None:
-    """As many as are allowed; servers and load generators inherit it."""
+    """Raise the limit of open files to what is allowed; servers and load generators inherit it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,4 +1,4 @@
-"""What it costs to ask whether a caller may do something: python -m bench.authorizing
+"""Measure what it costs to ask whether a caller may do something: python -m bench.authorizing
 
 A hit is what a connection remembers from before; a miss is a decision by the index, as for the first request of a
 connection, or after the ACLs have changed. Both are measured with few ACLs and with many, and for the patterns that
@@ -31,7 +31,7 @@ ALICE = Caller(Principal("User", "alice"), "10.0.0.7:40000", "PLAINTEXT", "bench
 
 
 def of_many_users(count: int) -> Iterator[Acl]:
-    """As in a large company: literal and prefixed names, a few ACLs for each user."""
+    """Make up the ACLs of a large company: literal and prefixed names, a few ACLs for each user."""
     for number in range(count):
         pattern = Pattern.PREFIXED if number % 5 == 0 else Pattern.LITERAL
         name = f"team-{number % 997}.topic-{number}"

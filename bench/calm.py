@@ -1,4 +1,4 @@
-"""What must not happen to a cluster that is only busy: elections of the quorum or of leaders, and fenced brokers.
+"""Count what must not happen to a cluster that is only busy: elections of the quorum or of leaders, and fenced brokers.
 
 One event loop carries data, Raft and heartbeats. Metrics and logs of all nodes are read before and after a minute of
 full load, the creation of ten thousand partitions, and the return of a node that was away; the difference counts.
@@ -37,7 +37,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Busy:
-    """What happened during a piece of work."""
+    """The events during a piece of work."""
 
     title: str
     seconds: float
@@ -99,7 +99,7 @@ class Trial:
         )
 
     def begin(self) -> None:
-        """What happened until now does not count."""
+        """Begin to count: what happened until now does not."""
         self._began = time.monotonic()
         self._before = self._look()
 

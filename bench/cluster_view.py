@@ -1,4 +1,4 @@
-"""What somebody who looks at a cluster sees: leaders and in-sync replicas, by Kafka's own requests.
+"""Look at a cluster from outside: leaders and in-sync replicas, by Kafka's own requests.
 
 Any node is asked, of ours or of Apache Kafka's. `await_…` return once it is so; a cluster that does not get there in
 `PATIENCE_S` is given up.
@@ -56,7 +56,7 @@ class ClusterView:
         return [node for node in self._system.nodes if self._system.process_of(node).poll() is None]
 
     def partitions(self, node: int, topic: str) -> list[MetadataResponsePartition]:
-        """As this node knows them; none if it does not answer."""
+        """Return the partitions that this node knows; none if it does not respond."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer = self._ask(node, request, MetadataResponse)
         return answer.topics[0].partitions if answer is not None else []
@@ -75,14 +75,14 @@ class ClusterView:
     # What is to be
 
     def await_whole(self, topic: str) -> None:
-        """Until every running node says that every partition has a leader and all its replicas in sync."""
+        """Wait until every running node says that every partition has a leader and all its replicas in sync."""
         self._await(
             f"all replicas of {topic} in sync",
             lambda: all(_is_whole(self.partitions(node, topic)) for node in self.running()),
         )
 
     def await_led_without(self, gone: int, topic: str, nodes: Sequence[int]) -> None:
-        """Until each of these nodes says that every partition is led, and none by the one that is gone."""
+        """Wait until each of these nodes says that every partition is led, and none by the one that is gone."""
         self._await(
             f"all partitions of {topic} led without node {gone}",
             lambda: all(_is_led_without(gone, self.partitions(node, topic)) for node in nodes),
@@ -111,7 +111,7 @@ class ClusterView:
             time.sleep(LOOK_INTERVAL_S)
 
     def _ask(self, node: int, request: Message, answer_type: type[Answer]) -> Answer | None:
-        """None if it does not answer in time."""
+        """Ask a node; None if it does not respond in time."""
         try:
             if node not in self._connections:
                 port = self._system.ports[node - 1]

@@ -79,7 +79,7 @@ class Version(Odradek):
         return self.cpu_ms()
 
     def cpu_ms(self) -> float:
-        """Of its process so far, with threads that have ended, by the clock that Linux keeps for each process."""
+        """Its process's CPU time, with threads that have ended, by the clock that Linux keeps for each process."""
         return time.clock_gettime(~self.processes[0].pid << 3 | 2) * 1000
 
 

@@ -1,4 +1,4 @@
-"""What the console costs on a large cluster: first page, later pages, a search, its memory, and what it costs a broker.
+"""Measure the console on a large cluster: first page, later pages, a search, its memory, and what it costs a broker.
 
     python -m bench.console [--topics 10000] [--partitions 3] [--groups 1000] [--records 1000000]
 
@@ -121,7 +121,7 @@ def cpu_s(pid: int) -> float:
 
 
 def share_of_a_core(pid: int, seconds_: float) -> float:
-    """In percent."""
+    """Return the share of a core that was used, in percent."""
     before_s = cpu_s(pid)
     time.sleep(seconds_)
     return 100 * (cpu_s(pid) - before_s) / seconds_

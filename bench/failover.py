@@ -1,4 +1,4 @@
-"""What becomes of a cluster of three when a node is lost, and what does not happen to it when it is only busy.
+"""Measure what becomes of a cluster of three when a node is lost, and what does not when it is only busy.
 
     python -m bench.failover [--quick] [--kills N] [--only NAME…]
 
@@ -74,7 +74,7 @@ class Gap(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What was measured of a system; times by their names in `TITLES`."""
+    """The measurements of a system; times by their names in `TITLES`."""
 
     title: str
     version: str
@@ -94,7 +94,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Nothing was lost, doubled or refused, and nobody lost its place."""
+        """True if nothing was lost, doubled or refused, and nobody lost its place."""
         return all(
             not one.failure and not any(one.counts.values()) for one in self.outcomes.values()
         ) and all(one.is_calm for one in self.busy)
@@ -239,7 +239,7 @@ def in_turn(nodes: Sequence[int]) -> list[list[int]]:
 
 
 def silences(gaps: Sequence[Gap], times: Sequence[tuple[float, float]]) -> list[float]:
-    """For each span of time, the longest gap that began in it. The last record before may be a moment old."""
+    """Find, for each span of time, the longest gap that began in it. The last record before may be a moment old."""
     return [
         max(
             (gap.end - gap.begin for gap in gaps if begin - SLACK_S <= gap.begin < end - SLACK_S), default=0.0
@@ -249,7 +249,7 @@ def silences(gaps: Sequence[Gap], times: Sequence[tuple[float, float]]) -> list[
 
 
 def lost_and_doubled(numbers: Sequence[int], sent: int) -> tuple[int, int]:
-    """Of 0 to `sent`, how many were not read; and how many were read again, or after a later one."""
+    """Count the numbers up to `sent` that were not read, and those that were read again or after a later one."""
     newest, wrong = -1, 0
     for number in numbers:
         wrong += number <= newest
@@ -281,7 +281,7 @@ def read_numbers(bootstrap: str, topic: str, partitions: int) -> dict[int, list[
 
 
 def measure(options: argparse.Namespace, console: Console) -> Report:
-    """What was measured is told and stored at once: a run that is broken off has lost nothing."""
+    """Measure, then print and store each result at once: a run that is broken off has lost nothing."""
 
     def tell(line: str) -> None:
         console.print(line, markup=False, highlight=False)

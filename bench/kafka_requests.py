@@ -28,7 +28,7 @@ def produce_request(topic: str, partition: int = 0, value: bytes = b"x" * 100) -
 
 
 def fetch_request(topic: str, max_wait_ms: int, offset: int, partition: int = 0) -> bytes:
-    """From the end of a partition, it waits for its whole time."""
+    """Build a Fetch; from the end of a partition, it waits for its whole time."""
     wanted = struct.pack(">iqi", partition, offset, 1 << 20)
     head = struct.pack(">iiiib", -1, max_wait_ms, 1, 1 << 20, 0)
     return _frame(FETCH, FETCH_VERSION, head + _array(_string(topic) + _array(wanted)))
@@ -40,7 +40,7 @@ def metadata_request(topic: str) -> bytes:
 
 
 def accepts_produce(port: int, topic: str, partition: int = 0) -> bool:
-    """Whether a record is taken now; if the topic is not there yet, it is asked for."""
+    """True if a record is taken now; if the topic is not there yet, it is asked for."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
             answer = exchange(connection, produce_request(topic, partition))

@@ -1,4 +1,4 @@
-"""What a number is: CPU seconds and memory of a server's processes, and medians, spreads and ratios of runs.
+"""Measure CPU seconds and memory of a server's processes, and compute medians, spreads and ratios of runs.
 
 CPU is read from /proc before and after, over all processes and threads of a system. On loopback the kernel's
 work for one end of a connection is in part counted to the other; that holds for every system alike.
@@ -61,7 +61,7 @@ class Cpu:
 
 
 def process_tree(roots: Sequence[int]) -> list[int]:
-    """These processes and all that they have started."""
+    """List these processes and all that they have started."""
     found, waiting = [], list(roots)
     while waiting:
         pid = waiting.pop()
@@ -75,7 +75,7 @@ def process_tree(roots: Sequence[int]) -> list[int]:
 
 
 def cpu_of(pids: Sequence[int]) -> Cpu:
-    """So far, with the children that have ended; a process that is gone counts nothing."""
+    """Return the CPU time so far, with the children that have ended; a process that is gone counts nothing."""
     total = Cpu()
     for pid in pids:
         try:
@@ -98,7 +98,7 @@ def metered(pids: Sequence[int]) -> Iterator[Cpu]:
 
 
 def await_rest(pids: Sequence[int], timeout_s: float = REST_TIMEOUT_S) -> None:
-    """Until the processes have next to nothing to do: some of what was answered may still be going on."""
+    """Wait until the processes have next to nothing to do: work for earlier responses may still be going on."""
     for _ in range(int(timeout_s / REST_INTERVAL_S)):
         with metered(pids) as cpu:
             time.sleep(REST_INTERVAL_S)
@@ -177,7 +177,7 @@ def request_numbers(requests: float, seconds: float, cpu: Cpu) -> Numbers:
 
 
 def machine_facts(directory: Path) -> dict[str, str]:
-    """What a reader has to know about the machine to place the numbers."""
+    """Describe the machine, as far as a reader needs it to place the numbers."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
     models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return {

@@ -1,4 +1,4 @@
-"""What a change of the metadata costs in a large cluster, and what a start costs after a long history.
+"""Measure what a change of the metadata costs in a large cluster, and a start after a long history.
 
 Changes: one record is applied to an image of 10,000 partitions, as 10,000 topics and as one, and the broker acts on it.
 Starts: a metadata log is opened with and without a snapshot, for 10,000 topics, and for 200,000 changes to 100.

@@ -61,8 +61,8 @@ def _build_c(name: str, target: Path) -> None:
 
 
 def bundled_librdkafka() -> list[str]:
-    """Of the wheel of confluent-kafka, to link with: newer than most systems' own, whose headers fit it. Empty if there
-    is none."""
+    """Find librdkafka in the wheel of confluent-kafka. It is newer than most systems' own, whose headers fit it.
+    Empty if there is none."""
     package = find_spec("confluent_kafka")
     origin = package.origin if package is not None else None
     directory = Path(origin or "").parent.parent / "confluent_kafka.libs"

@@ -1,4 +1,4 @@
-"""What exactly once costs: a stream from topic to topic, at least once and exactly once in turn.
+"""Measure what exactly once costs: a stream from topic to topic, at least once and exactly once in turn.
 
 Large batches (100,000 rows of 100 bytes), tiny ones (4 rows), and tiny ones in 200 tasks of which 190 have no rows. The
 figure of a pass is the median of Spark's own time of its batches (`triggerExecution`), without the first ones, which

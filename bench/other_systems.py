@@ -1,4 +1,4 @@
-"""What a user might take instead of Kafka: Redis Streams, NATS JetStream and RabbitMQ streams.
+"""Run what a user might take instead of Kafka: Redis Streams, NATS JetStream and RabbitMQ streams.
 
 They come from Debian's packages and run with their own defaults, but for what makes them keep data on disk and
 listen on free ports. None of them has partitions: a topic of N partitions is N streams. Compression, acks=1 and

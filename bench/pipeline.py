@@ -196,7 +196,7 @@ class _Watch:
 
 
 def _own_cpu_s() -> dict[int, float]:
-    """What each process that this one started, or that one of those started, has used by itself."""
+    """Return the CPU time that each descendant of this process has used by itself."""
     used = {}
     for pid in process_tree([os.getpid()])[1:]:
         with contextlib.suppress(OSError):

@@ -86,9 +86,10 @@ def heading(title: str, figure: str) -> str:
     meaning = FIGURES[figure]
     unit = f", {meaning.unit}" if meaning.unit else ""
     measured = f"{meaning.title}{unit} {'↑' if meaning.more_is_better else '↓'}"
-    if len(title) + 2 + len(measured) <= TITLE_WIDTH:
-        return f"{title}: {measured}"
-    return "\n".join([*textwrap.wrap(f"{title}:", TITLE_WIDTH), measured])
+    whole = f"{title}: {measured}"
+    if len(whole) > TITLE_WIDTH > len(title):
+        return f"{title}:\n{measured}"
+    return "\n".join(textwrap.wrap(whole, TITLE_WIDTH))
 
 
 def draw(run: Run, directory: Path) -> Path:

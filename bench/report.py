@@ -1,4 +1,4 @@
-"""What is shown: tables of medians with their spread, and of ratios, at the terminal and as Markdown.
+"""Show tables of medians with their spread, and of ratios, at the terminal and as Markdown.
 
 Everything is computed here from the stored samples; a table cannot know more than the JSON beside it.
 """
@@ -127,7 +127,7 @@ def facts_text(run: Run) -> str:
 
 
 def warm_up_table(run: Run) -> tuple[str, list[str], list[Row]]:
-    """What it took until five pieces in a row were equally fast."""
+    """Tabulate what it took until five pieces in a row were equally fast."""
     found: dict[str, Row] = {}
     for warming in [Warming(**stored) for stored in run.warmings]:
         row = found.setdefault(warming.workload, Row(warming.workload, "", warming.workload, {}))
@@ -141,7 +141,7 @@ def warm_up_table(run: Run) -> tuple[str, list[str], list[Row]]:
 
 
 def times_text(run: Run) -> str:
-    """Where the time of the run went."""
+    """Say where the time of the run went."""
     parts = [
         f"{name} {times['warm_up_s']:.0f} + {times['rounds_s']:.0f}" for name, times in run.seconds.items()
     ]

@@ -1,4 +1,4 @@
-"""In which order, and how often: one workload after the other, each in rounds over all systems.
+"""Run one workload after the other, each in rounds over all systems.
 
 Every system is started once and lives until the end of the run. A workload is first warmed up on each system
 (`warmth`), then measured in rounds in which the systems take turns; each round begins with another one. So what is
@@ -36,7 +36,7 @@ BY_NAME = {each.name: each for each in (*WORKLOADS, *CLUSTER)}
 
 @dataclass
 class Run:
-    """What was measured, and all that a reader must know about it. It is stored as it is."""
+    """The measurements, and all that a reader must know about them. They are stored as they are."""
 
     kind: str
     rounds: int
@@ -60,7 +60,7 @@ class Run:
         self.samples.append(sample | facts)
 
     def values(self, system: str, workload: str, figure: str) -> dict[int, float]:
-        """By round; empty if it was not measured."""
+        """Return the values by round; empty if the figure was not measured."""
         return {
             sample["round"]: sample["numbers"][figure]
             for sample in self.samples
@@ -75,7 +75,7 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """What older runs stored and nobody shows any more is passed over."""
+    """Load a run, without the fields of older runs that nobody shows any more."""
     known = {each.name for each in fields(Run)}
     return Run(**{name: value for name, value in json.loads(path.read_text()).items() if name in known})
 

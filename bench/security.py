@@ -131,7 +131,7 @@ def _exchange(connection: ssl.SSLSocket, request: bytes) -> memoryview:
 
 
 def connect_for(connector: Connector, seconds: float) -> int:
-    """At the fixed rate, or as fast as it goes; returns how many."""
+    """Connect at the fixed rate, or as fast as it goes, and return how often."""
     begin, count = time.monotonic(), 0
     while (now := time.monotonic()) < begin + seconds:
         due = begin + count / RATE
@@ -144,7 +144,7 @@ def connect_for(connector: Connector, seconds: float) -> int:
 
 @contextmanager
 def connecting(system: Secure) -> Iterator[None]:
-    """In a process of its own, so that it does not slow down who measures."""
+    """Connect again and again in another process, so that it does not slow down the one that measures."""
     command = [
         sys.executable,
         "-m",
@@ -164,7 +164,7 @@ def connecting(system: Secure) -> Iterator[None]:
 
 
 def keep_connecting(port: int, certificates: Path) -> None:
-    """Until the input ends."""
+    """Connect again and again until the input ends."""
     connector = Connector(port, certificates)
     is_over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()

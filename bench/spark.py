@@ -93,7 +93,7 @@ RATE, CPU = Figures._fields
 
 
 def cpu_seconds() -> float:
-    """Of all processes that descend from this one, those that have ended included."""
+    """Return the CPU time of all descendants of this process, those that have ended included."""
     parents, times = {}, {}
     for directory in Path("/proc").glob("[0-9]*"):
         try:

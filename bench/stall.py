@@ -1,4 +1,4 @@
-"""What one client can do to the others: the longest wait of a bystander while a huge, legal request is served.
+"""Measure what one client can do to the others: the longest wait of a bystander during a huge, legal request.
 
 A bystander sends ApiVersions, again and again, on a connection of its own. Meanwhile another client sends the
 largest request of its kind that it can think of, for every API that is served, and waits until it is answered or its

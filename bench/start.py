@@ -1,5 +1,6 @@
-"""How long a test waits for its broker, and for its cluster of three: until a first topic can be used. And what a
-command of a client and a TAB in the shell cost.
+"""Measure how long a test waits for its broker, and for its cluster of three, until a first topic can be used.
+
+It also measures what a command of a client and a TAB in the shell cost.
 
     python -m bench.start --rounds 10
 

@@ -157,7 +157,7 @@ def spread_text(run: Run, system: str, name: str) -> str:
 
 
 def warm_up_text(run: Run) -> str:
-    """Which warm-ups never settled, in a sentence."""
+    """Say in a sentence which warm-ups never settled."""
     warmings = [Warming(**stored) for stored in run.warmings]
     unsettled = [
         f"{each.workload} on {run.systems[each.system]['title']} (±{each.spread_percent:.0f} %)"

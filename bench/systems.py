@@ -1,4 +1,4 @@
-"""What is measured: a system is started, loaded by its own best client, and stopped.
+"""Run a system that is measured: start it, load it by its own best client, and stop it.
 
 Every system keeps all its files in one directory, listens on free ports of localhost, and runs with the
 settings it comes with; what differs is said in `settings`. A system may be several processes, and several
@@ -62,7 +62,7 @@ class System:
         raise NotImplementedError
 
     def runtime(self) -> str:
-        """What its programs run on, where that is worth knowing."""
+        """The runtime of its programs, where that is worth knowing."""
         return ""
 
     def prepare(self) -> None:
@@ -72,7 +72,7 @@ class System:
         raise NotImplementedError
 
     def accepts(self) -> bool:
-        """Whether a message is accepted now."""
+        """True if a message is accepted now."""
         raise NotImplementedError
 
     def load(self, mode: str, **arguments: object) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class System:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def discard(self) -> None:
-        """As `remove`, for one whose end is not worth waiting for."""
+        """Like `remove`, for a system whose end is not worth waiting for."""
         for process in self.processes:
             process.kill()
         self.remove()
@@ -194,7 +194,7 @@ class KafkaProtocolSystem(System):
         self._create(NewTopic(topic, partitions, replication), partitions, replication)
 
     def place_topic(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
-        """As `create_topic`, with the nodes that keep each partition; the first of them is its preferred leader."""
+        """Like `create_topic`, with the nodes that keep each partition; the first of them is its preferred leader."""
         wanted = NewTopic(topic, len(replicas), replica_assignment=[list(nodes) for nodes in replicas])
         self._create(wanted, len(replicas), len(replicas[0]))
 

@@ -1,4 +1,4 @@
-"""When a server is warm: pieces of a workload are repeated until five in a row are equally fast.
+"""Warm a server: repeat pieces of a workload until five in a row are equally fast.
 
 A Java machine goes on compiling for hundreds of thousands of requests, and only what it is asked to do: a broker that
 has moved gigabytes is still cold for small requests. So every workload has a warm-up of its own kind, which says how
@@ -26,7 +26,7 @@ MORE_PIECES = 20
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How a workload is warmed."""
+    """The way in which a workload is warmed."""
 
     piece: str  # what one piece is, for the reader
     share: float  # of the workload, which makes a piece of it
@@ -42,7 +42,7 @@ class WarmUp:
 
 @dataclass
 class Warming:
-    """What happened in one warm-up. It is stored as it is."""
+    """The course of one warm-up. It is stored as it is."""
 
     system: str
     workload: str
@@ -70,7 +70,7 @@ class Warming:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """How far the last five lie from their median, at most, as a share of it."""
+    """Return the largest distance of the last five from their median, as a share of it."""
     last = values[-STEADY_PIECES:]
     median = statistics.median(last) if last else 0.0
     return max(abs(value - median) for value in last) / median if median else 0.0

@@ -1,4 +1,4 @@
-"""How it is measured: each workload is a function of a running system that returns numbers.
+"""Measure running systems: each workload is a function of a system that returns numbers.
 
 Names of numbers end in their unit and are explained in `FIGURES`. Every rate has the server's CPU beside it.
 `scale` is 1 for a real run; a sanity run does less of everything. Before a workload begins, what the last one
@@ -65,8 +65,8 @@ _numbers = itertools.count(1)
 
 
 class Figure(NamedTuple):
-    """What a number means. `cpu` names the server's user and kernel CPU for the same work. One that is `paired` is a
-    quotient already, the median of several, and `…_low` and `…_high` stand beside it."""
+    """The meaning of a number. `cpu` names the server's user and kernel CPU for the same work. A `paired` number is a
+    quotient already, the median of several; `…_low` and `…_high` are beside it."""
 
     title: str
     unit: str
@@ -106,7 +106,7 @@ def single_kafka(system: System) -> bool:
 
 
 def synced_kafka(system: System) -> bool:
-    """For what does not depend on syncing: once is enough."""
+    """True for the system that measures what does not depend on syncing: once is enough."""
     return single_kafka(system) and system.durability == SYNCED
 
 
@@ -225,7 +225,7 @@ def transactions(system: System, scale: float, producers: int = 1) -> Numbers:
 
 
 def end_to_end(system: System, scale: float) -> Numbers:
-    """From produce to consume, at a rate that nobody finds hard."""
+    """Measure the time from produce to consume, at a rate that nobody finds hard."""
     count = scaled(END_TO_END_RATE * END_TO_END_SECONDS, scale)
     with topic_of(system) as topic:
         settings = {"linger.ms": 0, "rate": END_TO_END_RATE}
@@ -247,7 +247,7 @@ def cold_read(system: System, scale: float) -> Numbers:
 
 
 def start(system: System, scale: float) -> Numbers:
-    """On a data directory that was closed cleanly and holds one small topic."""
+    """Measure a start on a data directory that was closed cleanly and holds one small topic."""
     system.stop()
     system.start()
     return {"start_s": system.start_seconds}
@@ -290,7 +290,7 @@ def add_partitions(system: System, total: int) -> str:
 def connected(
     system: KafkaProtocolSystem, connections: int, max_wait_ms: int, seconds: int
 ) -> Iterator[dict[str, Any]]:
-    """So many consumers that wait at the end of an empty topic, for about as long as the block runs."""
+    """Let so many consumers wait at the end of an empty topic, for about as long as the block runs."""
     with topic_of(system) as topic:
         request = kafka_requests.fetch_request(topic, max_wait_ms, offset=0)
         with looping(system, request, connections, seconds) as output:
@@ -341,7 +341,7 @@ def reopen(system: KafkaProtocolSystem, scale: float) -> Numbers:
 
 
 def connections(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers:
-    """So many connections at once, each with one small Produce in flight."""
+    """Measure so many connections at once, each with one small Produce in flight."""
     seconds, count = scaled(LOOP_SECONDS, scale, 1), scaled(count, scale, 1)
     with topic_of(system) as topic:
         request = kafka_requests.produce_request(topic)

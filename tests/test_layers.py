@@ -74,7 +74,7 @@ IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # commands are clients like any other.
 RUNS_A_BROKER = {
     *("cli/up.py", "cli/up_join.py", "cli/up_claim.py", "cli/up_home.py", "cli/up_processes.py"),
-    *("cli/format.py", "cli/scram_option.py", "cli/up_secure.py"),
+    *("cli/format.py", "cli/scram_option.py", "cli/up_secure.py", "cli/up_settings.py"),
     *("scripts/storage.py", "scripts/dump_log.py"),
 }
 

@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
 
 
 def summary(module: str) -> str:
-    """What the API does: its docstring's first paragraph, without its name and number."""
+    """Say what the API does: its docstring's first paragraph, without its name and number."""
     first = one_line(docstring(module).split("\n\n")[0])
     return first.partition("): ")[2]
 

@@ -52,7 +52,7 @@ class SpawnedService:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a test: passed, failed or skipped, and the last word about it."""
+    """The outcome of a test: passed, failed or skipped, and the last word about it."""
 
     name: str
     result: str
@@ -144,7 +144,7 @@ def outcome_of(case: ElementTree.Element) -> Outcome:
 
 
 def surprises(outcomes: list[Outcome], reasons: Mapping[str, str]) -> list[str]:
-    """Where the outcome is not what docs/CONFORMANCE.md leads one to expect."""
+    """List the outcomes that differ from what docs/CONFORMANCE.md leads one to expect."""
     found = []
     for outcome in outcomes:
         explained = outcome.name in reasons

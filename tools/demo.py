@@ -204,7 +204,7 @@ class Demo:
         )
 
     def status_once(self, verdict: str, meanwhile: str) -> str:
-        """What the command says, once this is its verdict on the cluster."""
+        """Return what the command says, once this is its verdict on the cluster."""
         deadline_s = time.monotonic() + HEAL_TIMEOUT_S
         while f": {verdict}\n" not in (
             said := run_command(STATUS, environment(self.bootstrap), statuses=(0, UNHEALTHY))
@@ -320,7 +320,7 @@ class Demo:
 
 
 def shown(path: Path) -> str:
-    """As short as it can be written here."""
+    """Write a path as short as it can be written here."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What consumer groups cost a real broker: `python tools/group_bench.py`, a table at the end.
+"""Measure what consumer groups cost a real broker: `python tools/group_bench.py` prints a table at the end.
 
 A broker runs in a process of its own; this one speaks to it over as many sockets as there are members, in raw frames,
 so that what is measured is the broker and not a client library. CPU is the broker's, over all its threads, from
@@ -254,7 +254,7 @@ class Member:
         self.owned: list[TopicPartitionsInRequest] = []
 
     async def beat(self, topics: list[str] | None = None) -> bool:
-        """Whether there was anything new."""
+        """Send a heartbeat, and return True if there was anything new."""
         owned = [] if topics else self.owned
         answer = await self.connection.ask(consumer_beat(self.id, self.epoch, topics, owned))
         assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
@@ -304,7 +304,7 @@ async def consumer(broker: Broker, count: int) -> list[Row]:
 
 
 async def offsets_end(connection: Connection) -> int:
-    """How many records the coordinator of the KIP-848 group has written."""
+    """Return how many records the coordinator of the KIP-848 group has written."""
     wanted = ListOffsetsPartition(partition_index=partition_of("consumer", 50), timestamp=LATEST)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(OFFSETS_TOPIC, [wanted])])
     answer = await connection.ask(request, 7)

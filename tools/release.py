@@ -43,18 +43,22 @@ def main() -> int:
 
 
 def check_version() -> str:
-    """The version of the package, which must have a dated entry in the changelog."""
+    """Return the version of the package, which must have a dated entry in the changelog."""
     found = re.search(r'__version__ = "(.+)"', (ROOT / "src/odradek/__init__.py").read_text())
     assert found is not None
     version = found[1]
     entry = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
-    if not re.search(entry, (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE):
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    if not re.search(entry, changelog, re.MULTILINE):
         raise SystemExit(f"CHANGELOG.md has no dated entry for {version}")
+    unreleased = re.search(r"^## \[Unreleased\]$(.*?)^## ", changelog, re.MULTILINE | re.DOTALL)
+    if unreleased is not None and unreleased[1].strip():
+        print(f"CHANGELOG.md has unreleased changes: set a new version before you publish this as {version}")
     return version
 
 
 def find_pythons() -> dict[str, str]:
-    """By version: that on the path, or pyenv's."""
+    """Find Pythons by version: the one on the path, or pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = {}
     for version in SUPPORTED:

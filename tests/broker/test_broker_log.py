@@ -10,6 +10,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.services.partitions.flusher import Flusher
+from odradek.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
@@ -18,6 +19,7 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -216,6 +218,23 @@ def test_the_normal_course_of_a_protocol_is_no_refusal(
 
     run(tmp_path, work)
     assert not said(caplog, "refused")
+
+
+def test_a_group_that_is_asked_for_by_both_protocols_is_refused_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's admin client, and ours, ask for every group by the newer protocol first."""
+
+    async def work(broker: InProcess) -> None:
+        await broker.broker.services.coordination.groups.find("g")
+        newer = await broker.ask(ConsumerGroupDescribeRequest(["g"]), 1)
+        assert newer.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert not said(caplog, "refused")
+        await broker.ask(DescribeGroupsRequest(["g"]), 6)
+
+    run(tmp_path, work)
+    (line,) = said(caplog, "refused")
+    assert line.startswith('refused DescribeGroups v6 of "g"')
 
 
 def test_refusals_of_produce_and_fetch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from odradek.api.fetch import follower_session
 from odradek.api.fetch.follower import FollowerFetch
 from odradek.apis.table import BROKER
+from odradek.errors import ErrorCode
 from odradek.fetching.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.batch import read_header
@@ -426,3 +428,22 @@ def test_a_replica_that_does_not_wait_for_its_response_gets_both(tmp_path: Path)
         assert [one.error_code for one in answers] == [0, 0]
 
     run(tmp_path, 1, scenario)
+
+
+def test_a_topic_that_only_the_follower_knows_is_nothing_to_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It learned of it first. A consumer that asks for such a topic is told of."""
+
+    async def scenario(following: Following) -> None:
+        unknown = FetchTopic(topic_id=UUID(int=7), partitions=[FetchPartition(0, 0, 0, -1, 0, 1 << 20)])
+        for replica, lines in ((REPLICA, 0), (-1, 1)):
+            caplog.clear()
+            request = FetchRequest(replica_state=ReplicaState(replica, 1), topics=[unknown])
+            response = await following.broker.ask(request, VERSION)
+            assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            told = [one for one in caplog.records if one.name == "odradek.serving.refused"]
+            assert len(told) == lines
+
+    with caplog.at_level("INFO", logger="odradek"):
+        run(tmp_path, 1, scenario)

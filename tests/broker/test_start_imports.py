@@ -26,8 +26,8 @@ LATER = {
 
 def test_what_one_node_alone_does_not_need_is_not_imported_with_it() -> None:
     program = (
-        "import sys, odradek.cli.up as up, odradek.broker.main; "
-        "up.parse_arguments(['--port', '0']); print(*sys.modules)"
+        "import sys, odradek.cli.up, odradek.broker.main; "
+        "odradek.cli.up.parse_arguments(['--port', '0']); print(*sys.modules)"
     )
     imported = subprocess.check_output([sys.executable, "-c", program], text=True).split()
     assert "odradek.broker.node" in imported

@@ -50,6 +50,31 @@ def test_what_cannot_be_meant_is_bad_usage(
     assert "error: " in result.stderr
 
 
+def test_bad_usage_is_said_without_words_that_say_nothing(odradek: Odradek, topic: str) -> None:
+    """Click's "Invalid value" is kept only where it names the parameter."""
+    assert odradek("group", "describe").stderr.endswith("\n\nerror: name groups, or give --all-groups\n")
+    assert "\nerror: Invalid value for NAME: name a topic\n" in odradek("topic", "delete").stderr
+    refused = odradek("topic", "delete", topic)
+    assert refused.stderr == "error: there is no terminal to ask at: add --yes to proceed without asking\n"
+
+
+def test_the_only_broker_is_not_removed_and_nothing_impossible_is_suggested(odradek: Odradek) -> None:
+    refused = odradek("cluster", "remove-broker", "1", "--yes")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "error: broker 1 cannot be removed: no other broker can take replicas. Let one join first: "
+        "odradek up --join HOST:PORT --data-dir DIR\n",
+    )
+
+
+def test_a_refused_setting_is_told_in_the_same_way_by_all_commands(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    reason = "unknown topic config name: retention.sm; did you mean retention.ms?\n"
+    set_ = odradek("config", "alter", "topic", topic, "--set", "retention.sm=5")
+    assert set_.stderr == f"error: topic {topic}: {reason}"
+    assert odradek("topic", "create", "u", "--config", "retention.sm=5").stderr == f"error: u: {reason}"
+
+
 def test_a_compacted_topic_asks_for_keys(odradek: Odradek, topic: str) -> None:
     odradek("topic", "create", topic, "--config", "cleanup.policy=compact")
     result = odradek("produce", topic, "-q", stdin="a\n")

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.main import main as odradek
-from odradek.cli.up import load_config, main, parse_arguments
+from odradek.cli.up import main
+from odradek.cli.up_options import parse_arguments
+from odradek.cli.up_settings import load_config
 from tests.support import odradek_command, run_command, running_broker
 
 KAFKAS_FILE = Path(__file__).parent.parent / "config" / "server.properties"

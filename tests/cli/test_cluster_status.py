@@ -18,6 +18,7 @@ from odradek.admin.status import (
     ReplicaStatus,
     disks_in,
     quorum_status,
+    tolerance_of,
     under_min_isr,
 )
 from odradek.wire.messages.describe_log_dirs import DescribeLogDirsResult
@@ -109,6 +110,7 @@ def broker(number: int, is_fenced: bool = False, **room: Any) -> BrokerStatus:
             {"brokers": [broker(1, free_bytes=3 << 30), broker(2, free_bytes=2048, is_full=True)]},
             ["broker 2 has no room for records: its disk is full, 2.0 KB free"],
         ),
+        ({"brokers": [broker(1), broker(2, is_silent=True)]}, ["broker 2 does not respond at h:9092"]),
         ({"brokers": [broker(1, damaged_logs=2)]}, ["broker 1 has 2 damaged logs: its log file names them"]),
         ({"offline": [partition([], leader=None)]}, ["1 partition without a leader"]),
         (
@@ -141,15 +143,28 @@ def test_how_far_behind_the_voters_are() -> None:
         ReplicaStatus(3, 40, 60, 30_000),
     ]
     assert replace(WELL, quorum=quorum).problems() == [
-        "controller 3 has not caught up: 30 s behind, 60 records to fetch"
+        "controller 3 has not caught up for 30 s: 60 records to fetch"
     ]
 
 
 def test_a_voter_that_nobody_has_heard_of_is_behind() -> None:
     told = PartitionDataInResponse(leader_id=1, current_voters=[voter(1, 7, 1_000), voter(2, -1)])
     assert replace(WELL, quorum=quorum_status(told)).problems() == [
-        "controller 2 has not caught up: never caught up, 7 records to fetch"
+        "controller 2 has not caught up: 7 records to fetch"
     ]
+
+
+def test_replicas_on_silent_brokers_and_a_quorum_that_nobody_leads_promise_nothing() -> None:
+    """Without a quorum, brokers that died stay in the ISR, and none of them is fenced."""
+    found = tolerance_of([partition([1, 2, 3])], {"t": 2}, None, "no response within 10 s", {2, 3})
+    assert (found.writes, found.data) == (0, 0)
+    whole = tolerance_of([partition([1, 2, 3])], {"t": 2}, None, "no response within 10 s")
+    assert str(whole) == (
+        "may lose 0 nodes without refusing writes, 0 without losing data "
+        "(limited by the metadata quorum, which has no leader or cannot be asked)"
+    )
+    old = tolerance_of([partition([1, 2, 3])], {"t": 2}, None, "")  # it cannot report a quorum
+    assert (old.writes, old.data) == (1, 2)
 
 
 def test_a_partition_is_not_asked_for_more_replicas_than_it_has() -> None:

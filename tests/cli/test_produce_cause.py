@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from odradek.admin import status
-from odradek.admin.produce_cause import Copies, Leader, Quotas, Throttling, causes
+from odradek.admin.produce_cause import Copies, Quotas, State, Throttling, causes
 from odradek.testing import Broker
 
 Odradek = Callable[..., CompletedProcess[str]]
@@ -49,9 +49,9 @@ def test_the_cluster_is_asked_for_the_cause(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "leaders", "throttling", "found"),
+    ("partitions", "brokers", "throttling", "found"),
     [
-        ([WELL], {1: Leader()}, None, []),
+        ([WELL], {1: State()}, None, []),
         (
             [Copies(0, None, [1, 2], [2])],
             {},
@@ -60,32 +60,38 @@ def test_the_cluster_is_asked_for_the_cause(
         ),
         (
             [WELL],
-            {1: Leader("h:9092: refused")},
+            {1: State("h:9092: refused")},
             None,
             ["broker 1, which leads t-0, does not respond: h:9092: refused"],
         ),
         (
             [Copies(0, 1, [1, 2, 3], [1]), WELL],
-            {1: Leader()},
+            {1: State()},
             None,
             [
                 "t-0 has 1 in-sync replica of 3, and min.insync.replicas is 2: start brokers 2,3 "
                 "(see 'odradek cluster status')"
             ],
         ),
-        ([Copies(0, 1, [1], [1])], {1: Leader()}, None, []),  # it has all the replicas that it can have
+        ([Copies(0, 1, [1], [1])], {1: State()}, None, []),  # it has all the replicas that it can have
+        (  # a follower that nobody takes out of the ISR: most of the metadata quorum is down, too
+            [WELL, Copies(1, 3, [1, 2, 3], [1, 3])],
+            {1: State(), 2: State("h:9093: silent"), 3: State()},
+            None,
+            ["broker 2, an in-sync replica of t-0, does not respond: h:9093: silent"],
+        ),
         (
             [WELL],
-            {1: Leader()},
+            {1: State()},
             Throttling(1, 2.5),
             ["a quota: broker 1 made this client wait up to 2.5 s for a request"],
         ),
     ],
 )
 def test_causes(
-    partitions: list[Copies], leaders: dict[int, Leader], throttling: Throttling | None, found: list[str]
+    partitions: list[Copies], brokers: dict[int, State], throttling: Throttling | None, found: list[str]
 ) -> None:
-    assert list(causes("t", partitions, leaders, 2, throttling)) == found
+    assert list(causes("t", partitions, brokers, 2, throttling)) == found
 
 
 def test_the_worst_throttling_is_remembered() -> None:

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from odradek.cli.output import Coloured, coloured, lag_cell, print_columns, state_cell
+from odradek.cli.output import Coloured, coloured, lag_cell, offset_cell, print_columns, state_cell
 from odradek.wording import counted
 
 Odradek = Callable[..., CompletedProcess[str]]
@@ -35,6 +35,10 @@ def test_numbers_and_sizes_are_to_the_right(capsys: pytest.CaptureFixture[str]) 
         "b              12      0 B  fenced  2159",
         "c               -        -  other      -",
     ]
+
+
+def test_an_offset_that_nobody_knows_is_a_dash() -> None:
+    assert [offset_cell(one) for one in (0, 7, -1)] == [0, 7, None]
 
 
 def test_names_are_to_the_left_though_they_be_digits(capsys: pytest.CaptureFixture[str]) -> None:

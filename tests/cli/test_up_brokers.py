@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from odradek.cli.up import parse_arguments
 from odradek.cli.up_home import CannotStart, Home
+from odradek.cli.up_options import parse_arguments
 from odradek.cli.up_ports import Reservation
 from odradek.cli.up_processes import Nodes, home_directory, shared_settings, small_cluster_defaults
 from odradek.metadata.properties import WrongDirectory

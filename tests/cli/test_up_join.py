@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.command_parser import BAD_USAGE
-from odradek.cli.up import FAILED, parse_arguments
 from odradek.cli.up import main as up
 from odradek.cli.up_claim import free_id
 from odradek.cli.up_cluster import BadUsage, Cluster, Way, describe
+from odradek.cli.up_failures import FAILED
 from odradek.cli.up_join import PORTS_TRIED, SETTINGS_FILE, found, next_free, settings_of
+from odradek.cli.up_options import parse_arguments
 from odradek.metadata.properties import read_properties
 from odradek.storage.disk.files import DiskFiles
 from tests.processes.joining import JoinedBroker, running

@@ -1,5 +1,7 @@
 """TLS and SASL by Kafka's names; what would be weaker than it looks is refused."""
 
+import sys
+
 import pytest
 
 from odradek.config.broker import BrokerConfig, load_broker_config
@@ -209,3 +211,10 @@ def test_a_secret_in_the_options_of_a_command_is_warned_about():
     }
     (warning,) = load_broker_config(overrides=given).warnings
     assert warning.startswith(f"{key}: every user of this machine can read") and "hunter" not in warning
+
+
+def test_tokens_need_a_package_which_is_named_at_start(monkeypatch):
+    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", **TOKENS, **TLS}
+    assert of_clients(**settings).mechanisms[0].tokens is not None
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    assert "it needs PyJWT: install with pip install '.[security]'" in refusal(of_clients, **settings)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from odradek.cli.up import argument_parser
+from odradek.cli.up_options import argument_parser
 from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.services.upkeep.monitoring import HELP
 from odradek.storage.disk.files import DiskFiles
@@ -73,6 +73,18 @@ def test_a_broker_tells_all_metrics_that_are_used(tmp_path: Path) -> None:
     used = set(METRIC.findall((DEPLOY / "prometheus" / "alerts.yaml").read_text()))
     used |= set(METRIC.findall((DEPLOY / "grafana" / "odradek.json").read_text()))
     assert {name.removesuffix("_bucket") for name in used} <= told
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize(
+    "arguments",
+    [("rules", "alerts.yaml"), ("config", "--syntax-only", "prometheus.yaml")],
+    ids=lambda one: one[-1],
+)
+def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
+    command = ["promtool", "check", *arguments[:-1], str(DEPLOY / "prometheus" / arguments[-1])]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 # --- systemd ---
@@ -135,6 +147,12 @@ def test_compose_files_have_settings_that_exist(name: str) -> None:
         assert [str(advertised["HOST"].port)] * 2 in published
         (volume,) = (one.split(":")[0] for one in service["volumes"])
         assert volume in compose(name)["volumes"]
+
+
+def test_compose_files_are_projects_of_their_own() -> None:
+    """Without names, both would be the project "docker", after their directory, and take each other for orphans."""
+    names = {compose(name)["name"] for name in ("compose.yaml", "compose.three.yaml")}
+    assert names == {"odradek", "odradek-three"}
 
 
 def test_three_nodes_agree_on_their_voters() -> None:

@@ -137,7 +137,7 @@ def _remove(nodes: Nodes) -> None:
     asked = command(*fewer)
     assert asked.returncode == 2 and "add --yes" in asked.stderr
     assert "these partitions may lose 1 node without refusing writes, 1 without losing data" in asked.stderr
-    assert "Before, they may lose 2 nodes without refusing writes, 2 without losing data" in asked.stderr
+    assert "Now, they may lose 2 nodes without refusing writes, 2 without losing data" in asked.stderr
     told(*fewer, "--yes")
     asked = command("cluster", "remove-broker", "3", "--no-wait", *server)
     assert asked.returncode == 2 and "add --yes" in asked.stderr

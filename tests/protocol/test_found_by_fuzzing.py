@@ -1,4 +1,4 @@
-"""Requests that once broke something, found by `tools/fuzz.py` or by reading."""
+"""Requests that once broke something, found by `tools/fuzz` or by reading."""
 
 import pytest
 

@@ -9,7 +9,8 @@ import pytest
 from odradek.apis.table import BROKER, SERVED
 from tests.protocol.raw import Raw, batch
 from tests.support import RunningBroker
-from tools import fuzz
+from tools.fuzz.fuzzer import HEALTH_INTERVAL, fuzz_in_process
+from tools.fuzz.sockets import fuzz_over_sockets
 
 FRAMES, MORE_FRAMES = 30_000, 100_000
 FRAMES_OVER_SOCKETS = 4_000
@@ -20,14 +21,14 @@ SEED = 20_261_115
 def test_damaged_frames_reach_handlers_and_break_nothing(
     frames: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome = fuzz.fuzz_in_process(frames, SEED, str(tmp_path))
+    outcome = fuzz_in_process(frames, SEED, str(tmp_path))
     with capsys.disabled():
         print(f"\n{outcome.report()[:3000]}")
     assert not outcome.findings
     assert outcome.frames == frames
     assert set(outcome.handled) == set(SERVED[BROKER]), "an API was never reached"
     assert outcome.reached > frames / 4
-    assert outcome.health_checks >= frames / fuzz.HEALTH_INTERVAL
+    assert outcome.health_checks >= frames / HEALTH_INTERVAL
     assert outcome.grown_bytes < 60 << 20
     assert outcome.grown_descriptors < 50
     assert outcome.grown_tasks < 10
@@ -52,7 +53,7 @@ def test_damaged_frames_over_sockets_do_not_disturb_others(
         assert raw.produce(topic, batch(b"healthy")).error_code == 0
 
     errors_before = broker.log.count(" ERROR ")
-    closed = fuzz.fuzz_over_sockets(broker.bootstrap, FRAMES_OVER_SOCKETS, SEED, check_health)
+    closed = fuzz_over_sockets(broker.bootstrap, FRAMES_OVER_SOCKETS, SEED, check_health)
     assert closed > 0
     assert broker.process.poll() is None
     assert broker.log.count(" ERROR ") == errors_before

@@ -42,7 +42,7 @@ class Order:
 
 
 class Desk:
-    """What all backends share: one clock, one ledger, one way out."""
+    """The part that all backends share: one clock, one ledger, one way out."""
 
     def __init__(self, ledger: Ledger, emit: Callable[[Event], None]) -> None:
         self.now_ms = 0

@@ -1,4 +1,4 @@
-"""What people do in the store. Each of them is a generator: it acts, and yields for how many seconds it waits then."""
+"""The people in the store. Each of them is a generator: it acts, and yields the seconds that it waits then."""
 
 from collections.abc import Iterator
 from random import Random

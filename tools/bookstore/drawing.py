@@ -40,7 +40,7 @@ def bars(rows: Sequence[tuple[str, int]], width: int) -> list[str]:
 
 
 def gauge(done: int, total: int, width: int) -> str:
-    """How much of something is done."""
+    """Draw how much of something is done."""
     filled = width if total <= 0 else min(done * width // total, width)
     return BAR * filled + "░" * (width - filled)
 

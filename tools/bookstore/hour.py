@@ -32,7 +32,7 @@ def play_hour(seed: int, visits: int = VISITS) -> Hour:
 
 
 def people(store: Store, visits: int, chance: Chance) -> Iterator[tuple[int, Behaviour]]:
-    """Who comes, and how many milliseconds after the opening."""
+    """Yield who comes, and how many milliseconds after the opening."""
     yield 0, old_till(store, chance)
     for number in range(visits):
         customer = f"{NAMES[number % len(NAMES)]}-{number // len(NAMES)}"

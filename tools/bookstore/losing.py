@@ -30,7 +30,7 @@ class Loss:
         self._last_s = 0.0
 
     def acknowledged(self, count: int) -> bool:
-        """So many events, up to now. Returns True when the broker is killed, which happens once."""
+        """Take note of how many events are acknowledged. Returns True when the broker is killed, which happens once."""
         now_s = self._clock()
         if self.acknowledged_before:
             self.longest_wait_s = max(self.longest_wait_s, now_s - self._last_s)

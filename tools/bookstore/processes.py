@@ -27,7 +27,7 @@ class CommandFailed(Exception):
 
 
 def environment(bootstrap: str) -> dict[str, str]:
-    """For commands: this Python's `odradek` comes first, and knows the brokers."""
+    """Return the environment for commands: this Python's `odradek` comes first, and knows the brokers."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, "PATH": path, "ODRADEK_BOOTSTRAP_SERVER": bootstrap}
 
@@ -73,7 +73,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 @dataclass(frozen=True)
 class Brokers:
-    """Of a cluster on this machine. Their ids count from 1."""
+    """The brokers of a cluster on this machine. Their ids count from 1."""
 
     bootstrap: str
     pids: list[int]
@@ -88,7 +88,7 @@ class Brokers:
 
 @contextmanager
 def three_brokers(data: Path, log: Path) -> Iterator[Brokers]:
-    """On ports that the system chooses; once all of them serve."""
+    """Start three brokers on ports that the system chooses, and yield once all of them serve."""
     command = [sys.executable, "-m", "odradek", "up", "--brokers", "3", "--port", "0", "--json"]
     with _started([*command, "--log-level", "warning", "--data-dir", str(data)], log) as process:
         facts = json.loads(_first_line(process, log, "the brokers"))

@@ -38,7 +38,7 @@ class PipelineProgress:
         return f"{facts['query']:<20} {facts['rows_in']:>7,} rows in {out or 0:>6,} {word:<9} {took:>8}"
 
     def tick(self) -> None:
-        """How many queries have read their topics, and what is being done now."""
+        """Show how many queries have read their topics, and what is being done now."""
         bar = gauge(len(self._seen), self._queries, 2 * self._queries)
         took = f"{self._clock() - self._began_s:.0f} s"
         self._screen.progress(f"{bar} {len(self._seen)} of {self._queries} queries, {took}: {self._doing}")

@@ -26,7 +26,7 @@ class NotRead(Exception):
 
 @dataclass(frozen=True)
 class Results:
-    """What the pipeline found, in the ledger's terms."""
+    """The results of the pipeline, in the ledger's terms."""
 
     takings: dict[str, Takings]
     suspicions: set[Suspicion]

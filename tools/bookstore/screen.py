@@ -1,4 +1,4 @@
-"""How the demo writes to its terminal: headings, commands, a line of progress that is rewritten in place.
+"""Write to the demo's terminal: headings, commands, a line of progress that is rewritten in place.
 
 Elsewhere than at a terminal there are no colours, and nothing is rewritten.
 """

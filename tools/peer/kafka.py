@@ -54,7 +54,7 @@ class PeerUnavailable(Exception):
 
 
 def cache_dir() -> Path:
-    """Where the jars are kept; another list of them gets another directory."""
+    """Return the directory in which the jars are kept; another list of them gets another directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "odradek" / f"kafka-{KAFKA_VERSION}-{crc32(POM.read_bytes()):08x}"
 
@@ -112,7 +112,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether an ApiVersions request is answered: ports open before the broker is ready."""
+    """True if an ApiVersions request gets a response: ports open before the broker is ready."""
     request = struct.pack(">hhih", 18, 0, 0, -1)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
@@ -139,7 +139,7 @@ class KafkaPeer:
 
     @property
     def controller(self) -> str:
-        """Where its controller listens."""
+        """The address at which its controller listens."""
         return f"127.0.0.1:{self.controller_port}"
 
     def bootstrap_of(self, listener: str) -> str:

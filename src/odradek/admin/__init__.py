@@ -1,4 +1,4 @@
-"""What a cluster is and what to do with it, without output: for the command line, Kafka's scripts, a web console and
+"""Say what a cluster is and act on it, without output: for the command line, Kafka's scripts, a web console and
 tests. Functions take an `Access` and return dataclasses; they print nothing and exit nothing. A failure is an
 `AdminError`, whose message is one line for a user; `Refused` has the broker's error code.
 

@@ -70,7 +70,7 @@ class Heard:
 
 
 def shortened(text: str) -> str:
-    """librdkafka's reason without the protocol, the broker's role and how long it took."""
+    """Shorten librdkafka's reason: without the protocol, the broker's role and how long it took."""
     found = LIBRDKAFKA_REASON.fullmatch(text)
     return f"{found['address']}: {found['reason']}" if found else text
 
@@ -96,7 +96,7 @@ class Access:
         return Access(self.bootstrap, self.of_controllers, self.client_id, self.warn)
 
     def unreachable(self, cause: str | None) -> str:
-        """Why there is no response, in one line."""
+        """Say why there is no response, in one line."""
         if cause is not None:
             return f"{cause} (is --command-config right for this cluster?)"
         return (

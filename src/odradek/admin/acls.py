@@ -50,7 +50,7 @@ def view_of(acl: Acl) -> AclView:
 
 
 def _name(codes: type[Operation] | type[Resource] | type[Pattern] | type[Permission], code: int) -> str:
-    """Of a newer Kafka, the number."""
+    """Return the name of a code, or the number if only a newer Kafka knows it."""
     return next((each.name for each in codes if each == code), str(code))
 
 
@@ -58,7 +58,7 @@ def _name(codes: type[Operation] | type[Resource] | type[Pattern] | type[Permiss
 
 
 def acls_of(cluster: Access, asked: AclFilter = EVERYTHING) -> list[Acl]:
-    """Those that match, in order."""
+    """Return the ACLs that match, in order."""
     request = DescribeAclsRequest(*asked)
     response = ask_any(cluster, request, DescribeAclsResponse, least_version=1)
     check(response.error_code, response.error_message, "ACLs")
@@ -87,7 +87,7 @@ def create_acls(cluster: Access, acls: Sequence[Acl]) -> None:
 
 
 def delete_acls(cluster: Access, acls: Sequence[Acl]) -> None:
-    """Exactly these."""
+    """Delete exactly these ACLs."""
     for first in range(0, len(acls), AT_ONCE):
         part = acls[first : first + AT_ONCE]
         request = DeleteAclsRequest([DeleteAclsFilter(*acl) for acl in part])
@@ -123,7 +123,7 @@ Grant = tuple[Resource, str, Operation]
 
 
 def grants_of_producer(named: Named, is_idempotent: bool) -> list[Grant]:
-    """What a producer to these topics needs: the same as `kafka-acls.sh --producer` gives."""
+    """List the grants that a producer to these topics needs: the same as `kafka-acls.sh --producer` gives."""
     topics = [
         (Resource.TOPIC, name, operation)
         for name in named.topics
@@ -139,7 +139,7 @@ def grants_of_producer(named: Named, is_idempotent: bool) -> list[Grant]:
 
 
 def grants_of_consumer(named: Named) -> list[Grant]:
-    """What a consumer of these topics in these groups needs."""
+    """List the grants that a consumer of these topics in these groups needs."""
     topics = [
         (Resource.TOPIC, name, operation)
         for name in named.topics
@@ -155,7 +155,7 @@ def new_acls(
     hosts: Sequence[str],
     permission: Permission,
 ) -> list[Acl]:
-    """One for each grant, principal and host. The cluster has one name, so its pattern is always literal."""
+    """Make an ACL for each grant, principal and host. The cluster has one name, so its pattern is always literal."""
     return [
         Acl(
             resource,
@@ -215,7 +215,7 @@ def _why(acl: Acl, principal: str, operation: Operation) -> str:
 
 
 def _settings_of(cluster: Access) -> tuple[frozenset[str], bool]:
-    """`super.users` and `allow.everyone.if.no.acl.found` of a broker, as far as it shows them."""
+    """Read `super.users` and `allow.everyone.if.no.acl.found` from a broker, as far as it shows them."""
     try:
         views = view_settings(cluster, Kind.BROKER, None, ())
     except AdminError:

@@ -1,4 +1,4 @@
-"""What a cluster can do, by ApiVersions: a console offers nothing else."""
+"""Find out by ApiVersions what a cluster can do: a console offers nothing else."""
 
 from odradek.admin.access import Access
 from odradek.admin.requests import ask_any

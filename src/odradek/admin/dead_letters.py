@@ -30,12 +30,12 @@ class Letter:
 
     @property
     def replayed_headers(self) -> Headers:
-        """Those of the record that is sent again: it says which letter it was."""
+        """The headers of the record that is sent again: they say which letter it was."""
         return [*self.headers, (f"{PREFIX}replayed", self.place.encode())]
 
 
 def letter_of_record(place: TopicPartition, record: Record) -> Letter:
-    """Our headers come last; a record's own with our prefix are never kept."""
+    """Read a dead letter. Our headers come last; a record's own with our prefix are never kept."""
     headers = [(name.decode(errors="replace"), value) for name, value in record.headers]
     texts = {
         name.removeprefix(PREFIX): value.decode(errors="replace")

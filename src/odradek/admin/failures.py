@@ -41,7 +41,7 @@ class NoContact(AdminError):
 
 
 def reason_of(code: ErrorCode, message: str | None = None, subject: str | None = None) -> str:
-    """`subject` is the topic or the group that the error is about."""
+    """Say in a sentence what an error code means; `subject` is the topic or the group that it is about."""
     if code in NEXT_STEPS:
         return NEXT_STEPS[code].format(subject=f" {subject}" if subject else "")
     return message or words(code)

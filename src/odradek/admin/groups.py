@@ -108,7 +108,7 @@ class GroupView:
 
 
 def list_groups(cluster: Access, states: Collection[str] = (), types: Collection[str] = ()) -> Listing:
-    """Groups of all brokers, in these states and of these types, or of any."""
+    """List the groups of all brokers, in these states and of these types, or of any."""
     request = ListGroupsRequest(sorted(states), sorted(one.lower() for one in types))
     found, failures = {}, []
     for address in broker_addresses(cluster).values():
@@ -153,7 +153,7 @@ def describe_group_at(cluster: Access, coordinator: Node, name: str) -> Group:
 
 
 def _describe_modern(cluster: Access, coordinator: Node, name: str) -> Group | None:
-    """None if it is no group of that protocol, or brokers do not know the protocol."""
+    """Describe a group of KIP-848; None if it is not one, or brokers do not know that protocol."""
     request = modern.ConsumerGroupDescribeRequest([name])
     try:
         answer = ask(cluster, coordinator.address, request, modern.ConsumerGroupDescribeResponse)
@@ -222,7 +222,7 @@ def _assigned(group: DescribedGroup, member: DescribedGroupMember) -> list[Place
 
 
 def view_groups(cluster: Access, names: Sequence[str]) -> list[GroupView]:
-    """Each name once; a group that does not exist is the failure of the whole."""
+    """View each group once; a group that does not exist is the failure of the whole."""
     names = list(dict.fromkeys(names))
     groups = [describe_group(cluster, name) for name in names]
     committed = [committed_offsets(cluster, name) for name in names]

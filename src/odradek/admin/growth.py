@@ -112,7 +112,7 @@ def settle_voters(cluster: Access, watcher: Watcher) -> tuple[list[int], list[in
 
 
 def spread(cluster: Access, factor: int, throttle: int | None, watcher: Watcher) -> int:
-    """How many partitions moved."""
+    """Spread replicas over all brokers, and return how many partitions moved."""
 
     moved = 0
     for _ in range(ROUNDS):

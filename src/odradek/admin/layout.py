@@ -53,7 +53,7 @@ class ClusterState:
         return sorted({place.topic for place in self.partitions})
 
     def layout(self) -> Layout:
-        """For a plan. Fenced and cordoned brokers keep what they have, and get nothing."""
+        """Return the layout for a plan. Fenced and cordoned brokers keep what they have, and get nothing."""
         usable = {
             one.id: one.rack for one in self.brokers.values() if not one.is_fenced and not one.is_cordoned
         }
@@ -64,7 +64,7 @@ class ClusterState:
         )
 
     def size(self, place: Place) -> int:
-        """Bytes of this partition, on the broker that has most of it."""
+        """Return the bytes of this partition, on the broker that has most of it."""
         return max((one.sizes.get(place, 0) for one in self.brokers.values()), default=0)
 
 
@@ -88,14 +88,14 @@ def look_at(cluster: Access, *, with_logs: bool = False) -> ClusterState:
 
 
 def fewest_in_sync(cluster: Access, state: ClusterState, topics: Iterable[str]) -> dict[str, int]:
-    """min.insync.replicas of these topics."""
+    """Read min.insync.replicas of these topics."""
     from odradek.admin.status import fewest_in_sync_of
 
     return fewest_in_sync_of(cluster, state.brokers[state.active[0]].address, topics)
 
 
 def copies_after(state: ClusterState, moves: Iterable[Move], fewest: Mapping[str, int]) -> list[Copies]:
-    """Every partition once these moves are complete and all replicas are in sync."""
+    """Predict every partition once these moves are complete and all replicas are in sync."""
     after = {place: one.replicas for place, one in state.partitions.items()}
     after |= {move.place: move.after for move in moves}
     return [

@@ -117,7 +117,7 @@ def _patience_s(heard: Heard) -> float:
 
 
 def explain(cluster: Access, error: "KafkaError", subject: str | None = None) -> str:
-    """`subject` is the topic that the error is about."""
+    """Say in a sentence what librdkafka's error means; `subject` is the topic that it is about."""
     if error.name() in UNREACHABLE:
         return cluster.unreachable(cluster.heard.cause)
     if error.name() in NEXT_STEPS:

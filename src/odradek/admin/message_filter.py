@@ -1,4 +1,4 @@
-r"""Which messages `odradek consume --filter` prints.
+r"""Choose the messages that `odradek consume --filter` prints.
 
     key=alice                 the key is this text
     value~^ERROR              the value matches this regular expression, anywhere in it
@@ -35,7 +35,7 @@ def compile_filters(texts: Iterable[str]) -> Predicate:
 
 
 def needles_of(texts: Iterable[str]) -> list[bytes]:
-    """Bytes that are in every message that passes: whoever has many messages in one piece looks for them first."""
+    """Find bytes that are in every message that passes: whoever has many messages in one piece looks for them first."""
     return [needle for needle in map(_needle, texts) if needle]
 
 
@@ -79,7 +79,7 @@ def _fields(field: str, header: str | None) -> Callable[[Any], list[Any]]:
 
 
 def _steps(path: str) -> list[str | int]:
-    """`$.a[0]['b c']` is ["a", 0, "b c"]."""
+    """Split a path: `$.a[0]['b c']` is ["a", 0, "b c"]."""
     steps: list[str | int] = []
     position = 1
     while position < len(path):

@@ -59,7 +59,7 @@ class Metadata:
 
 
 def metadata(cluster: Access) -> Metadata:
-    """Everything; topics that are just being deleted are left out."""
+    """Ask for all metadata; topics that are just being deleted are left out."""
     answer = ask_any(cluster, MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
     return _metadata(answer, [topic for topic in answer.topics if not topic.error_code])
 

@@ -16,7 +16,7 @@ from odradek.admin.places import Place
 
 @dataclass(frozen=True)
 class Target:
-    """Where to: exactly one of these is given."""
+    """The place to reset to: exactly one of these is given."""
 
     earliest: bool = False
     latest: bool = False
@@ -76,7 +76,7 @@ def _wanted(
     ends: Mapping[Place, int],
     committed: Mapping[Place, int],
 ) -> Mapping[Place, int]:
-    """Offsets before they are checked against the log."""
+    """Find the wanted offsets, before they are checked against the log."""
     if target.earliest:
         return starts
     if target.latest:

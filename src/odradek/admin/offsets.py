@@ -70,7 +70,7 @@ def start_offsets(cluster: Access, places: Iterable[Place]) -> dict[Place, int]:
 
 
 def find_offsets(cluster: Access, wanted: Mapping[Place, int]) -> dict[Place, int]:
-    """Offsets by time, or EARLIEST, LATEST …; -1 if no record is that late. Deleted partitions are left out."""
+    """Find offsets by time, or EARLIEST, LATEST …; -1 if no record is that late. Deleted partitions are left out."""
     found: dict[Place, int] = {}
     for place, outcome in list_offsets(cluster, wanted).items():
         if isinstance(outcome, int):
@@ -167,7 +167,7 @@ def named_places(cluster: Access, texts: Sequence[str]) -> list[Place]:
 
 
 def committed_offsets(cluster: Access, group: str) -> dict[Place, int]:
-    """All offsets that a group has committed; none for a group that does not exist."""
+    """Read all offsets that a group has committed; a group that does not exist has none."""
     return {place: found.offset for place, found in committed(cluster, group).items()}
 
 

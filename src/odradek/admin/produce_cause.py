@@ -2,7 +2,7 @@
 
 librdkafka retries what a broker refuses for a passing reason, and in the end only says that the time is over. The cause
 is usually still there then, so the cluster is asked: has the partition a leader, does its broker respond, has it room
-for records, are enough replicas in sync, did a quota hold us back?
+for records, are enough replicas in sync, do these respond, did a quota hold us back?
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +44,8 @@ class Copies(NamedTuple):
     isr: list[int]
 
 
-class Leader(NamedTuple):
-    """A broker that leads one of the partitions, as it describes itself."""
+class State(NamedTuple):
+    """A broker with in-sync replicas of the partitions, as it describes itself."""
 
     problem: str | None = None  # why it does not respond
     is_full: bool = False
@@ -55,12 +55,14 @@ class Leader(NamedTuple):
 def find_cause(
     cluster: Access, topic: str, partition: int, acks_all: bool, throttling: Throttling | None
 ) -> str | None:
-    """In a sentence; None if the cluster looks well now. Never raises: this explains another failure."""
+    """Say the cause in a sentence; None if the cluster looks well now. Never raises: this explains another failure."""
     heard = cluster.heard.cause  # before other clients of ours reach the cluster
     try:
         found = _partitions(cluster, topic, partition)
-        leaders = {one.leader for one in found if one.leader is not None}
-        states = {broker: _ask_leader(cluster, broker, heard) for broker in sorted(leaders)}
+        brokers = {one.leader for one in found if one.leader is not None}
+        if acks_all:
+            brokers.update(broker for one in found for broker in one.isr)
+        states = {broker: _ask_broker(cluster, broker, heard) for broker in sorted(brokers)}
         fewest = _fewest_in_sync(cluster, topic) if acks_all else 1
     except AdminError as error:
         return heard or str(error)
@@ -70,7 +72,7 @@ def find_cause(
 def causes(
     topic: str,
     partitions: Iterable[Copies],
-    leaders: Mapping[int, Leader],
+    brokers: Mapping[int, State],
     fewest_in_sync: int,
     throttling: Throttling | None,
 ) -> Iterator[str]:
@@ -82,11 +84,11 @@ def causes(
             f"{named(topic, offline)} no leader: all of its in-sync replicas "
             f"({joined(offline[0].isr or offline[0].replicas)}) are down (see 'odradek cluster status')"
         )
-    for broker, state in leaders.items():
+    for broker, state in brokers.items():
         led = [one for one in partitions if one.leader == broker]
-        if state.problem is not None:
+        if led and state.problem is not None:
             yield f"broker {broker}, which leads {listed(topic, led)}, does not respond: {state.problem}"
-        if state.is_full:
+        if led and state.is_full:
             free = "" if state.free_bytes is None else f" ({readable_size(state.free_bytes)} free)"
             yield (
                 f"the disk of broker {broker}, which leads {listed(topic, led)}, is full{free}: make room there, or "
@@ -105,6 +107,10 @@ def causes(
             f"{IN_SYNC_RULE} is {fewest_in_sync}: start {'broker' if len(missing) == 1 else 'brokers'} "
             f"{joined(missing)} (see 'odradek cluster status')"
         )
+    for broker, state in brokers.items():
+        copied = [one for one in partitions if one.leader != broker and broker in one.isr]
+        if copied and state.problem is not None:
+            yield f"broker {broker}, an in-sync replica of {listed(topic, copied)}, does not respond: {state.problem}"
     if throttling is not None:
         yield (
             f"a quota: broker {throttling.broker} made this client wait up to {throttling.seconds:.1f} s for a request"
@@ -134,21 +140,22 @@ def _partitions(cluster: Access, topic: str, partition: int) -> list[Copies]:
     ]
 
 
-def _ask_leader(cluster: Access, broker: int, heard: str | None) -> Leader:
+def _ask_broker(cluster: Access, broker: int, heard: str | None) -> State:
     from odradek.admin.metadata import broker_addresses
     from odradek.admin.requests import ask
     from odradek.admin.status import disks_in
     from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
+    address = broker_addresses(cluster).get(broker)
+    if address is None:
+        return State("the cluster does not say where it is")
     try:
-        address = broker_addresses(cluster)[broker]
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
-    except KeyError:
-        return Leader("the cluster does not say where it is")
     except AdminError as error:
-        return Leader(heard or str(error))
+        is_about_it = heard is not None and f"{address.host}:{address.port}" in heard
+        return State(heard if is_about_it else str(error))
     disks = disks_in(answer.results)
-    return Leader(None, disks.is_full, disks.free_bytes)
+    return State(None, disks.is_full, disks.free_bytes)
 
 
 def _fewest_in_sync(cluster: Access, topic: str) -> int:

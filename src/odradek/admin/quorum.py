@@ -114,8 +114,8 @@ def add_controller(cluster: Access, request: AddRaftVoterRequest) -> None:
 
 
 def remove_controller(cluster: Access, node_id: int, directory_id: str | None = None) -> str | None:
-    """Take a vote; the directory id that it had. Raises AdminError if the node has none, or has it with another
-    directory id."""
+    """Take a vote, and return the directory id that it had. Raises AdminError if the node has none, or has it with
+    another directory id."""
     voters = [one for one in view_quorum(cluster).voters if one.node == node_id]
     if not voters:
         raise AdminError(f"node {node_id} is not a voter")

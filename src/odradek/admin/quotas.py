@@ -40,7 +40,7 @@ class QuotaView:
 
 
 def name_of(entity: Entity) -> str:
-    """As people say it: user alice, client-id default."""
+    """Name an entity as people do: user alice, client-id default."""
     return ", ".join(
         f"{kind} {'(default)' if entity[kind] is None else entity[kind]}"
         for kind in (USER, CLIENT_ID, IP)
@@ -51,7 +51,7 @@ def name_of(entity: Entity) -> str:
 def quotas_of(
     cluster: Access, entity: Entity | None = None, kinds: Sequence[str] = (), strict: bool = False
 ) -> list[QuotaView]:
-    """Those of entities that have all of these names, and names of all of these kinds; with `strict`, no other."""
+    """Return the quotas of entities with all of these names and names of all these kinds; with `strict`, no others."""
     components = [ComponentData(kind, ANY, None) for kind in kinds]
     for kind, name in (entity or {}).items():
         components.append(ComponentData(kind, DEFAULT if name is None else EXACT, name))

@@ -30,7 +30,7 @@ class ImpossiblePlan(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is."""
+    """The replicas of each partition, their sizes, and the brokers that may have them."""
 
     racks: Mapping[int, str | None]  # of every broker that can get replicas
     replicas: Mapping[Place, Replicas]
@@ -138,7 +138,7 @@ class _Planner:
             self._load[chosen] += 1
 
     def _racks_of(self, replicas: Iterable[int]) -> Counter[str | None]:
-        """How many replicas are on each rack. Without racks, every broker counts as one of its own."""
+        """Count the replicas on each rack. Without racks, every broker counts as one of its own."""
         return Counter(self._layout.racks[one] for one in replicas) if self._has_racks else Counter()
 
     def _even_out(self) -> None:

@@ -61,7 +61,7 @@ def carry_out(
 
 
 def wait(cluster: Access, places: Collection[Place], watcher: Watcher = SILENT) -> None:
-    """Until none of these partitions is moving."""
+    """Wait until none of these partitions is moving."""
     total, pause_s = len(places), FIRST_LOOK_S
     bytes_at_first: int | None = None
     try:
@@ -90,7 +90,7 @@ def bytes_left(state: ClusterState, moving: Mapping[Place, Reassignment]) -> int
 
 
 def check_outcome(state: ClusterState, moves: Sequence[Move]) -> None:
-    """Somebody else may have cancelled a move, or begun another."""
+    """Check that the replicas are where they should be: somebody else may have cancelled a move, or begun another."""
     wrong = {
         move.place: f"its replicas are {list(state.partitions[move.place].replicas)}"
         for move in moves
@@ -104,7 +104,7 @@ def check_outcome(state: ClusterState, moves: Sequence[Move]) -> None:
 
 
 def prefer_first(cluster: Access, places: Collection[Place] | None, watcher: Watcher = SILENT) -> int:
-    """Let the first replica of each partition lead, where it can; None: of all. Returns how many leaders changed."""
+    """Let the first replica of each partition (None: of all) lead, where it can; returns how many leaders changed."""
     outcomes = elect(cluster, Election.PREFERRED, places)
     unavailable = [
         place
@@ -120,7 +120,7 @@ def prefer_first(cluster: Access, places: Collection[Place] | None, watcher: Wat
 
 
 def shortened(reasons: Mapping[Place, str]) -> str:
-    """Some of them, in one line."""
+    """Name some of the partitions, in one line."""
     shown = [f"{place}: {reason}" for place, reason in sorted(reasons.items())]
     more = f"; and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""
     return "; ".join(shown[:NAMES_SHOWN]) + more

@@ -56,8 +56,8 @@ def carry_out_removal(
     confirm: Confirm,
     watcher: Watcher = SILENT,
 ) -> Removal:
-    """`confirm` is asked if the cluster may lose less afterwards; it raises to end it. Without a time, this does not
-    wait until the broker has stopped."""
+    """Remove a broker. `confirm` is asked if the cluster may lose less afterwards; it raises to end it. Without a time,
+    this does not wait until the broker has stopped."""
 
     state = look_at(cluster)
     if broker not in state.brokers:
@@ -76,9 +76,14 @@ def carry_out_removal(
 
 
 def plan_moves(state: ClusterState, broker: int) -> list[Move]:
-    """Raises AdminError if the others cannot take what this one has."""
+    """Plan to move away what this broker has. Raises AdminError if the others cannot take it."""
     layout = state.layout()
     others = layout.racks.keys() - {broker}
+    if not others:
+        raise AdminError(
+            f"broker {broker} cannot be removed: no other broker can take replicas. Let one join first: "
+            "odradek up --join HOST:PORT --data-dir DIR"
+        )
     places = [place for place, one in state.partitions.items() if broker in one.replicas]
     try:
         return make_plan(layout, Wish(places, others))
@@ -124,7 +129,7 @@ def tell_result(
 
 
 def cordon(cluster: Access, broker: int, watcher: Watcher) -> bool:
-    """Returns False if the cluster cannot do that."""
+    """Cordon a broker; returns False if the cluster cannot do that."""
 
     state = look_at(cluster)
     address = next(state.brokers[one].address for one in state.active)
@@ -137,7 +142,7 @@ def cordon(cluster: Access, broker: int, watcher: Watcher) -> bool:
 
 
 def drain(cluster: Access, broker: int, throttle: int | None, watcher: Watcher) -> int:
-    """How many partitions moved. Topics that are created meanwhile may need another round."""
+    """Move all partitions away, and return how many moved. Topics that are created meanwhile may need another round."""
 
     if moving := list_all(cluster):
         verb = "is" if len(moving) == 1 else "are"

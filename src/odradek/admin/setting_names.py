@@ -6,7 +6,7 @@ from odradek.admin.failures import AdminError
 
 
 def guess_topic_setting(refusal: str, keys: Iterable[str]) -> str:
-    """Words to add to a refusal that names one of these keys, if we know a similar one; else empty."""
+    """Return words to add to a refusal that names one of these keys, if we know a similar one; else nothing."""
     from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 
     return guess(refusal, keys, TOPIC_DEFINITIONS)

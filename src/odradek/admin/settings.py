@@ -112,7 +112,9 @@ def alter_settings(
     try:
         alter_resource(cluster, kind, name, {**changes, **dict.fromkeys(deleted)})
     except AdminError as error:
-        raise AdminError(f"{resource}: {error}{guess(str(error), changes, known_settings(kind))}") from None
+        said = str(error)
+        advice = guess(said, changes, known_settings(kind))
+        raise AdminError(f"{resource}: {said[:1].lower()}{said[1:]}{advice}") from None
 
 
 def check_known(
@@ -134,7 +136,7 @@ def alter_resource(cluster: Access, kind: Kind, name: str | None, changes: Mappi
 
 
 def _address(cluster: Access, kind: Kind, name: str | None) -> Address:
-    """Each broker knows its own settings; about others, any one will do."""
+    """Choose the broker to ask: each knows its own settings; about others, any one will do."""
     addresses = broker_addresses(cluster)
     if kind is Kind.BROKER and name is not None:
         return addresses[_brokers(name, addresses)[0]]

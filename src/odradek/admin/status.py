@@ -7,12 +7,12 @@ brokers or disks, the rest decides.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.admin.access import Access, Address
-from odradek.admin.failures import AdminError
+from odradek.admin.failures import AdminError, NoContact
 from odradek.admin.metadata import broker_addresses
 from odradek.admin.requests import ask
 from odradek.admin.resources import RESOURCE_CODES, Kind
@@ -59,10 +59,13 @@ class BrokerStatus:
     free_bytes: int | None = None  # on the disk with the least; None: not reported
     is_full: bool = False  # it has no room for records
     damaged_logs: int = 0  # with records that cannot be read
+    is_silent: bool = False  # it did not respond to us, though the cluster does not count it as fenced
 
     @property
     def state(self) -> str:
-        return "fenced" if self.is_fenced else "full" if self.is_full else "active"
+        if self.is_fenced:
+            return "fenced"
+        return "silent" if self.is_silent else "full" if self.is_full else "active"
 
 
 class Disks(NamedTuple):
@@ -71,9 +74,11 @@ class Disks(NamedTuple):
     free_bytes: int | None
     is_full: bool
     damaged_logs: int
+    is_silent: bool = False
 
 
 UNKNOWN_DISKS = Disks(None, False, 0)
+SILENT = Disks(None, False, 0, is_silent=True)
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class ClusterStatus:
     tolerance: Tolerance | None = None  # what it may lose
 
     def problems(self) -> list[str]:
-        """In sentences; none where all is well."""
+        """List the problems in sentences; there are none where all is well."""
         return [*self._problems_of_nodes(), *self._problems_of_partitions()]
 
     def _problems_of_nodes(self) -> Iterator[str]:
@@ -138,6 +143,8 @@ class ClusterStatus:
             noun = "broker" if len(fenced) == 1 else "brokers"
             yield f"{noun} {', '.join(fenced)} fenced: down, or not ready yet"
         for one in self.brokers:
+            if one.is_silent:
+                yield f"broker {one.broker} does not respond at {one.host}:{one.port}"
             if one.is_full:
                 free = f", {readable_size(one.free_bytes)} free" if one.free_bytes is not None else ""
                 yield f"broker {one.broker} has no room for records: its disk is full{free}"
@@ -149,10 +156,8 @@ class ClusterStatus:
             return
         for voter in self.quorum.voters:
             if self.quorum.is_behind(voter):
-                since = (
-                    "never caught up" if voter.behind_ms is None else f"{voter.behind_ms / 1000:.0f} s behind"
-                )
-                yield f"controller {voter.node} has not caught up: {since}, {counted(voter.lag, 'record')} to fetch"
+                since = "" if voter.behind_ms is None else f" for {voter.behind_ms / 1000:.0f} s"
+                yield f"controller {voter.node} has not caught up{since}: {counted(voter.lag, 'record')} to fetch"
 
     def _problems_of_partitions(self) -> Iterator[str]:
         for partitions, what in (
@@ -178,6 +183,7 @@ def find_status(cluster: Access) -> ClusterStatus:
     leaders = Counter(one.leader for one in partitions)
     quorum, quorum_problem = find_quorum(cluster, address)
     disks = {one.broker_id: find_disks(cluster, one) for one in described.brokers if not one.is_fenced}
+    silent = {broker for broker, found in disks.items() if found.is_silent}
     return ClusterStatus(
         cluster_id=described.cluster_id,
         brokers=[
@@ -198,19 +204,25 @@ def find_status(cluster: Access) -> ClusterStatus:
         under_min_isr=under_min_isr(lacking, fewest),
         offline=[one for one in partitions if one.leader is None],
         quorum_problem=quorum_problem,
-        tolerance=tolerance_of(partitions, fewest, quorum) if are_all_known else None,
+        tolerance=tolerance_of(partitions, fewest, quorum, quorum_problem, silent) if are_all_known else None,
     )
 
 
 def tolerance_of(
-    partitions: Iterable[PartitionStatus], fewest: dict[str, int], quorum: QuorumStatus | None
+    partitions: Iterable[PartitionStatus],
+    fewest: dict[str, int],
+    quorum: QuorumStatus | None,
+    quorum_problem: str,
+    silent: Set[int] = frozenset(),
 ) -> Tolerance:
+    """Count the nodes that may be lost. Replicas on silent brokers count as lost; so does a quorum that should tell of
+    itself, and does not: without one, in-sync replicas are those of a time before."""
     copies = [
-        Copies(one.topic, len(one.isr), min(fewest.get(one.topic, 1), len(one.replicas)))
+        Copies(one.topic, len(set(one.isr) - silent), min(fewest.get(one.topic, 1), len(one.replicas)))
         for one in partitions
     ]
     if quorum is None:
-        return tolerance(copies, 0)
+        return tolerance(copies, 0, is_quorum_lost=bool(quorum_problem))
     gone = sum(quorum.is_behind(voter) for voter in quorum.voters)
     return tolerance(copies, len(quorum.voters), len(quorum.voters) - gone)
 
@@ -232,6 +244,8 @@ def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
     try:
         address = Address(broker.host, broker.port)
         answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
+    except NoContact as error:
+        return SILENT if error.is_refused or error.is_silent else UNKNOWN_DISKS
     except AdminError:
         return UNKNOWN_DISKS
     return disks_in(answer.results)
@@ -276,7 +290,7 @@ def fewest_in_sync_known(
 def fewest_in_sync(
     cluster: Access, address: Address, partitions: Iterable[PartitionStatus]
 ) -> dict[str, int]:
-    """min.insync.replicas of the topics that these partitions belong to."""
+    """Read min.insync.replicas of the topics that these partitions belong to."""
     return fewest_in_sync_of(cluster, address, dict.fromkeys(one.topic for one in partitions))
 
 

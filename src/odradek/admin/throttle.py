@@ -56,7 +56,7 @@ def without(settings: Settings) -> Settings:
 
 
 def find_throttles(cluster: Access, state: ClusterState) -> Settings:
-    """Those that are set now."""
+    """Find the throttles that are set now."""
     address = next(state.brokers[one].address for one in state.active)
     found: dict[Resource, dict[str, str | None]] = {}
 

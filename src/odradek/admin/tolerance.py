@@ -1,4 +1,4 @@
-"""How many nodes a cluster may lose.
+"""Count the nodes that a cluster may lose.
 
 Two numbers, because they differ: a cluster may refuse writes long before it loses a record.
 
@@ -55,8 +55,17 @@ class Limit(NamedTuple):
     reason: str
 
 
-def tolerance(partitions: Iterable[Copies], voters: int, voters_alive: int | None = None) -> Tolerance:
-    """`voters` is 0 for a cluster that does not report its quorum."""
+QUORUM_LOST = Limit(0, "the metadata quorum, which has no leader or cannot be asked")
+
+
+def tolerance(
+    partitions: Iterable[Copies],
+    voters: int,
+    voters_alive: int | None = None,
+    *,
+    is_quorum_lost: bool = False,
+) -> Tolerance:
+    """Count the nodes that may be lost. `voters` is 0 for a cluster that does not report its quorum."""
     partitions = list(partitions)
     alive = voters if voters_alive is None else voters_alive
     for_writes = [Limit(one.in_sync - one.needed, _copies(one, with_needed=True)) for one in partitions]
@@ -73,6 +82,9 @@ def tolerance(partitions: Iterable[Copies], voters: int, voters_alive: int | Non
         quorum = f"{counted(voters, 'voter')} in the metadata quorum{gone}"
         writes, writes_by = _with_quorum(writes, writes_by, Limit(alive - majority, quorum))
         data, data_by = _with_quorum(data, data_by, Limit(min(voters // 2, alive - 1), quorum))
+    if is_quorum_lost:
+        writes, writes_by = _with_quorum(writes, writes_by, QUORUM_LOST)
+        data, data_by = _with_quorum(data, data_by, QUORUM_LOST)
     return Tolerance(max(writes or 0, 0), max(data or 0, 0), writes_by, data_by)
 
 

@@ -136,7 +136,7 @@ def summarize(cluster: Access, names: Sequence[str]) -> list[TopicSummary]:
 
 
 def log_sizes(cluster: Access, partitions: Mapping[str, Sequence[int]]) -> dict[Place, int]:
-    """Bytes on disk of each partition, at the broker that has most of it; of none where brokers do not say."""
+    """Read the bytes on disk of each partition, at the broker that has most of it; nothing where brokers do not say."""
     topics = [DescribableLogDirTopic(topic, list(numbers)) for topic, numbers in partitions.items()]
     sizes: dict[Place, int] = {}
     for address in broker_addresses(cluster).values():
@@ -158,7 +158,7 @@ def _total(sizes: Iterable[int | None]) -> int | None:
 
 
 def view_topics(cluster: Access, names: Sequence[str]) -> list[TopicView]:
-    """Each name once; the first topic that does not exist is the failure of the whole."""
+    """View each topic once; the first that does not exist is the failure of the whole."""
     names = list(dict.fromkeys(names))
     if not names:
         return []
@@ -218,7 +218,7 @@ def _view(
 
 
 def eligible_leaders(cluster: Access, names: Sequence[str]) -> dict[Place, Eligible]:
-    """Replicas that may lead although they are not in sync (KIP-966); none where brokers do not know of them."""
+    """List replicas that may lead although they are not in sync (KIP-966); none where brokers do not know of them."""
     found: dict[Place, Eligible] = {}
     cursor = None
     while True:

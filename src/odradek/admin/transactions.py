@@ -98,7 +98,7 @@ def list_transactions(cluster: Access, request: ListTransactionsRequest) -> list
 
 
 def describe_transactions(cluster: Access, ids: Sequence[str]) -> dict[str, Described | None]:
-    """By transactional id; None where no coordinator knows it."""
+    """Describe transactions by their id; None stands for one that no coordinator knows."""
     found: dict[str, Described | None] = dict.fromkeys(ids)
     reasons: dict[str, str] = {}
     for broker_id, address in sorted(broker_addresses(cluster).items()):
@@ -177,8 +177,8 @@ def _producers_on(
 
 
 def write_abort_marker(cluster: Access, place: Place, abortion: Abortion) -> None:
-    """At the partition's leader. By the rules before transaction.version 2: then the epoch that the partition knows is
-    good enough."""
+    """Write an abort marker at the partition's leader. By the rules before transaction.version 2, the epoch that it
+    knows is good enough."""
     leader = leaders_of(cluster, place.topic).get(place)
     if leader is None:
         raise AdminError(f"{place.topic} has no partition {place.partition}")
@@ -214,7 +214,7 @@ def partitions_to_search(
 
 
 def without_end(cluster: Access, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
-    """Those that no coordinator will end. A coordinator that does not respond could know them: then this fails."""
+    """Choose the transactions that no coordinator will end. Fails if one that could know them does not respond."""
     if not candidates:
         return []
     producer_ids = sorted({each.producer.producer_id for each in candidates})

@@ -1,4 +1,4 @@
-"""Which controllers should vote, and the changes that get there.
+"""Choose the controllers that should vote, and the changes that get there.
 
 An odd number of voters is best: one more than that can fail no more often, and slows every change. A controller that
 lost its disk follows the quorum under a new directory id, while its old self is still a voter that nobody hears from:
@@ -50,7 +50,7 @@ class QuorumState(NamedTuple):
     addresses: dict[int, Address]  # of controllers, on that listener
 
     def replaced(self) -> list[Replica]:
-        """Voters whose node has come back with another disk."""
+        """List the voters whose node has come back with another disk."""
         again = {one.node_id for one in self.candidates}
         return [one for one in self.voters if one.node_id in again]
 
@@ -84,7 +84,7 @@ def find_quorum(cluster: Access) -> QuorumState:
 
 
 def followers_alive(found: PartitionDataInResponse) -> list[ReplicaState]:
-    """Without a vote, by node id."""
+    """Return the controllers without a vote that follow the quorum, by node id."""
     now_ms = max((one.last_caught_up_timestamp for one in found.current_voters), default=0)
     fetched = sorted((*found.observers, *found.current_voters), key=lambda one: one.last_fetch_timestamp)
     newest = {one.replica_id: one for one in fetched}
@@ -102,7 +102,7 @@ def _replica(one: ReplicaState) -> Replica:
 
 
 def _controllers(cluster: Access, voters: Sequence[Address]) -> dict[int, Address]:
-    """All that are registered: only their own listeners know them."""
+    """List all controllers that are registered: only their own listeners know them."""
     reasons: list[str] = []
     for address in voters:
         try:

@@ -1,13 +1,13 @@
-"""Who watches work that takes a while: moves of partitions, a cluster that grows or loses a broker. This one is silent;
+"""Watch work that takes a while: moves of partitions, a cluster that grows or loses a broker. This watcher is silent;
 a command line prints, a web console shows it."""
 
 
 class Watcher:
     def note(self, text: str) -> None:
-        """A step that begins, or something that its user should know; a sentence."""
+        """Show a sentence: a step begins, or its user should know something."""
 
     def progress(self, done: float, text: str) -> None:
-        """`done` is a share of the present step, from 0 to 1."""
+        """Show progress: `done` is a share of the present step, from 0 to 1."""
 
     def clear(self) -> None:
         """The progress is over, or makes way for something else."""

@@ -1,4 +1,4 @@
-"""How a cluster is named, and how a command gets access to it.
+"""Name a cluster, and give a command access to it.
 
 A cluster is named by an option before or after the command, by a profile, or by the environment; the first of these
 that is given counts:

@@ -294,7 +294,7 @@ def _principals(texts: list[str] | None) -> list[str]:
 
 
 def _operation(text: str) -> Operation:
-    """DescribeConfigs, describe-configs and DESCRIBE_CONFIGS are the same."""
+    """Read an operation: DescribeConfigs, describe-configs and DESCRIBE_CONFIGS are the same."""
     plain = text.replace("-", "").replace("_", "").lower()
     for operation in Operation:
         if operation > Operation.ANY and operation.name.replace("_", "").lower() == plain:

@@ -23,8 +23,8 @@ PATHS = {"DIR": click.Path(file_okay=False), "FILE": click.Path(dir_okay=False)}
 
 
 class BrokerCommand(SummarizedCommand):
-    """In the list of commands, in completion, and where options are written before it: `main` runs it otherwise, and is
-    called again here."""
+    """A command of `cli.up`, as click lists and completes it. `main` runs such commands without click, and is called
+    again here where options are written before the name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, help=SUMMARIES[name], add_help_option=False)
@@ -72,7 +72,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
         from odradek.cli.format import PARSERS
 
         return PARSERS[command]()
-    from odradek.cli.up import argument_parser
+    from odradek.cli.up_options import argument_parser
 
     return argument_parser(command)
 

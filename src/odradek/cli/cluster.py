@@ -17,6 +17,7 @@ from odradek.cli.output import (
     Coloured,
     coloured,
     lag_cell,
+    offset_cell,
     print_columns,
     print_json,
     print_line,
@@ -119,7 +120,10 @@ def print_quorum(quorum: "QuorumStatus") -> None:
         f"metadata quorum: leader {quorum.leader}, epoch {quorum.epoch}, high watermark {quorum.high_watermark}"
     )
     rows = [
-        (one.node, role, one.log_end_offset, lag_cell(one.lag), caught_up(one, role, quorum.is_behind(one)))
+        (
+            *(one.node, role, offset_cell(one.log_end_offset), lag_cell(one.lag)),
+            caught_up(one, role, quorum.is_behind(one)),
+        )
         for kind, replicas in (("follower", quorum.voters), ("observer", quorum.observers))
         for one in replicas
         for role in [role_in(quorum, one.node, kind)]
@@ -132,7 +136,7 @@ def role_in(quorum: "QuorumStatus", node: int, kind: str) -> str:
 
 
 def caught_up(replica: "ReplicaStatus", role: str, is_behind: bool) -> Coloured:
-    """In the words of `quorum describe`."""
+    """Say how far a voter is behind, in the words of `quorum describe`."""
     if role == "leader":
         return Coloured("now", None)
     ago = None if replica.behind_ms is None else f"{duration(replica.behind_ms / 1000)} ago"

@@ -27,7 +27,7 @@ def _cluster(context: Context) -> Any:
 
 
 def _seen(context: Context, kind: str, incomplete: str, ask: Callable[[Any], Iterable[str]]) -> Suggestions:
-    """Names that begin so: those of a moment ago, or else those that the cluster has now."""
+    """Return the names that begin so: those of a moment ago, or else those that the cluster has now."""
     try:
         from odradek.cli import completion_cache as cache
 
@@ -85,7 +85,7 @@ def complete_topic_settings(incomplete: str) -> Suggestions:
 
 
 def complete_settings(context: Context, incomplete: str) -> Suggestions:
-    """Settings of the kind of resource that the line names; of brokers where it names none."""
+    """Suggest settings of the kind of resource that the line names, or of brokers if it names none."""
     from odradek.config.broker_definitions import BROKER_DEFINITIONS
     from odradek.config.group import GROUP_DEFINITIONS
     from odradek.config.topic_definitions import TOPIC_DEFINITIONS
@@ -96,7 +96,7 @@ def complete_settings(context: Context, incomplete: str) -> Suggestions:
 
 
 def suggest_settings(incomplete: str, definitions: Any) -> Suggestions:
-    """Keys with their documentation; after `key=` the values, if there are few."""
+    """Suggest keys with their documentation; after `key=` the values, if there are few."""
     key, equals, value = incomplete.partition("=")
     if not equals:
         return [

@@ -35,7 +35,7 @@ def read(file: Path) -> list[str]:
 
 
 def write(file: Path, names: Iterable[str]) -> None:
-    """Whole, or not at all: two shells may complete at the same moment."""
+    """Write the file whole, or not at all: two shells may complete at the same moment."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")

@@ -4,7 +4,7 @@ import logging
 import os
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
 from odradek.cli.access import Naming, named_cluster, on_cluster
@@ -12,6 +12,9 @@ from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
 from odradek.cli.logs import configure_logging
 from odradek.cli.output import print_line
+
+if TYPE_CHECKING:
+    from odradek.console.settings import ConsoleSettings
 
 MISSING_EXTRA = (
     "the console needs more packages: install them with pip install '.[console]' in a clone of Odradek"
@@ -25,6 +28,12 @@ class RoleName(Enum):
 
 
 File = Path | None
+UserToSet = Annotated[
+    str | None,
+    Option(
+        "--set-password", metavar="USER", help="Add a user to --users, or change its password; then exit."
+    ),
+]
 
 
 @on_cluster
@@ -47,12 +56,7 @@ def console(
     users: Annotated[
         File, Option("--users", metavar="FILE", help="Users, roles and hashed passwords.")
     ] = None,
-    set_password: Annotated[
-        str | None,
-        Option(
-            "--set-password", metavar="USER", help="Add a user to --users, or change its password; then exit."
-        ),
-    ] = None,
+    set_password: UserToSet = None,
     role: Annotated[RoleName, Option("--role", help="The role of that user.")] = RoleName.VIEWER,
     tls_certificate: Annotated[
         File, Option("--tls-certificate", metavar="FILE", is_file=True, help="A certificate chain in PEM.")
@@ -70,21 +74,15 @@ def console(
     lifeline: Annotated[bool, Option("--lifeline", hidden=True)] = False,
 ) -> None:
     """Run a web console: what the cluster is, what is wrong with it, and what to do."""
-    try:
-        from odradek.console.serve import serve
-        from odradek.console.settings import ConsoleSettings
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("odradek"):
-            raise
-        raise CommandError(MISSING_EXTRA) from None
+    check_packages()
     if set_password is not None:
         add_user(users, set_password, role)
         return
-    clusters = {name: cluster}
-    for profile in also or ():
-        clusters[profile] = named_cluster(Naming(profile=profile), Naming(), os.environ)
+    from odradek.console.settings import ConsoleSettings
+
+    others = {one: named_cluster(Naming(profile=one), Naming(), os.environ) for one in also or ()}
     settings = ConsoleSettings(
-        clusters=clusters,
+        clusters={name: cluster, **others},
         host=host,
         port=port,
         allowed_hosts=tuple(allow_host or ()),
@@ -95,6 +93,22 @@ def console(
         audit_file=audit_log,
         schema_registry=schema_registry,
     )
+    run(settings, lifeline=lifeline)
+
+
+def check_packages() -> None:
+    """Raise CommandError if the packages that the console needs are not installed."""
+    try:
+        import odradek.console.serve  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("odradek"):
+            raise
+        raise CommandError(MISSING_EXTRA) from None
+
+
+def run(settings: "ConsoleSettings", *, lifeline: bool) -> None:
+    from odradek.console.serve import serve
+
     settings.check()
     configure_logging([], logging.Filter(), "text")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

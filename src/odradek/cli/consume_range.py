@@ -1,4 +1,4 @@
-"""Where `odradek consume` starts and stops in each partition.
+"""Decide where `odradek consume` starts and stops in each partition.
 
     -o earliest | latest      the oldest message, or only new ones
     -o N | -N                 this offset, or this many before the end
@@ -61,7 +61,7 @@ class Range:
         return cls(between[1] or "earliest", end, until)
 
     def check(self) -> None:
-        """Bad usage before anything is asked of a cluster."""
+        """Refuse bad usage before anything is asked of a cluster."""
         if self.start.startswith("@"):
             time_ms_of(self.start[1:])
         elif self.start not in EARLIEST + LATEST:
@@ -77,7 +77,7 @@ class Range:
 
 @dataclass
 class Ends:
-    """Where each partition ends; a partition without an end is followed."""
+    """The offset at which each partition ends; a partition without an end is followed."""
 
     offsets: dict[Place, int] = field(default_factory=dict)
     until_ms: int | None = None  # for partitions without a message that late
@@ -107,7 +107,7 @@ def _now_ms() -> int:
 
 @dataclass
 class Starts:
-    """Where reading begins in each partition."""
+    """The offset at which reading begins in each partition."""
 
     positions: "list[TopicPartition]"
     short: dict[Place, int] = field(

@@ -31,7 +31,7 @@ BATCH_WAIT_S = 0.1
 
 @dataclass(frozen=True)
 class Limits:
-    """When reading ends; None and False: never."""
+    """The conditions that end reading; None and False never do."""
 
     max_messages: int | None = None
     exit_at_end: bool = False
@@ -169,7 +169,7 @@ class Reader:
                 return
 
     def _tell_waiting(self) -> None:
-        """Once, to a person who sees nothing because there is nothing to see."""
+        """Tell a person once who sees nothing because there is nothing to see."""
         if self._is_waiting_told or self.read or not self._assigned or self._behind or self.has_end:
             return
         self._is_waiting_told = True
@@ -177,7 +177,7 @@ class Reader:
             note("waiting for new messages; Ctrl-C stops (--from-beginning reads those that are there)")
 
     def _batch_size(self) -> int:
-        """Never more than needed: in a group, messages that were fetched but not printed would count as read."""
+        """Return how many messages to fetch, never more than needed: in a group, those would count as read."""
         if self.limits.max_messages is None:
             return BATCH_MESSAGES
         return min(BATCH_MESSAGES, self.limits.max_messages - self.printed)

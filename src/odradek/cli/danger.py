@@ -6,11 +6,16 @@ from typing import Annotated
 
 from odradek.admin.places import is_internal
 from odradek.cli import framework
+from odradek.cli.command_parser import BAD_USAGE
 from odradek.cli.failures import CommandError
-from odradek.cli.framework import BadParameter, Option
+from odradek.cli.framework import ClickException, Option
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 Force = Annotated[bool, Option("--force", help="Allow it for internal topics such as __consumer_offsets.")]
+
+
+class NoTerminal(ClickException):
+    exit_code = BAD_USAGE
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -18,7 +23,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin or not sys.stdin.isatty():
-        raise BadParameter("there is no terminal to ask at: add --yes to proceed without asking")
+        raise NoTerminal("there is no terminal to ask at: add --yes to proceed without asking")
     framework.confirm(question, abort=True, err=True)
 
 

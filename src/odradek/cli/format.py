@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.command_parser import BAD_USAGE, CommandParser
-from odradek.cli.up import FAILED, fail, load_config, setting, words_of
+from odradek.cli.up_failures import FAILED, fail, words_of
+from odradek.cli.up_options import setting
+from odradek.cli.up_settings import load_config
 
 if TYPE_CHECKING:
     from odradek.metadata.node_format import Outcome

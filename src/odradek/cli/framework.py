@@ -101,7 +101,7 @@ class Group:
 
 
 class SummarizedCommand(click.Command):
-    """In a list of commands its first sentence is wrapped, where click would cut it."""
+    """A command whose first sentence is wrapped in a list of commands, where click would cut it."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
         return super().get_short_help_str(WHOLE_SENTENCE)
@@ -167,13 +167,20 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
 
 
 def message_of(error: ClickException) -> str:
-    """What is wrong, after the usage of the command if it is about that."""
+    """Say what is wrong, after the usage of the command if the error is about that."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    message = f"error: {error.format_message()}"
+    message = f"error: {_without_label(error)}"
     if context is None:
         return message
     hint = f"Try '{context.command_path} --help' for help."
     return f"{context.get_usage()}\n{hint}\n\n{message}"
+
+
+def _without_label(error: ClickException) -> str:
+    """Return the message; click puts "Invalid value" before it, which says nothing where no parameter is named."""
+    if isinstance(error, click.BadParameter) and error.param is None and error.param_hint is None:
+        return error.message
+    return error.format_message()
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _show_again(show: "Callable[[Sequence[GroupView]], None]", views: "Sequence[
 
 
 def as_facts(view: "GroupView") -> dict[str, Any]:
-    """For JSON, where a place is a topic and a partition, as everywhere."""
+    """Return the facts for JSON, where a place is a topic and a partition, as everywhere."""
     facts = asdict(view)
     for member in facts["members"]:
         member["partitions"] = [place._asdict() for place in member["partitions"]]

@@ -33,7 +33,7 @@ def time_before(duration: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration, as Kafka's tool takes it (P1DT2H), or of a short one like 90s."""
+    """Read an ISO 8601 duration, as Kafka's tool takes it (P1DT2H), or a short one like 90s, in milliseconds."""
     if short := SHORT_DURATION.fullmatch(text):
         return int(short[1]) * TIME_UNITS_MS[short[2]]
     parts = ISO_DURATION.fullmatch(text)

@@ -1,4 +1,4 @@
-"""How the broker's log is written: which lines (`--log-level`), and in which form (`--log-format`).
+"""Set up the broker's log: which lines it has (`--log-level`), and in which form (`--log-format`).
 
 A line of text begins with its time; the whole message stays on that line, and the lines of a traceback that follow are
 indented, so no client can fake one of our lines. As JSON a record is one object on one line.
@@ -29,7 +29,7 @@ class LogLevel(NamedTuple):
 
 
 def parse_levels(text: str) -> list[LogLevel]:
-    """`LEVEL`, or `LOGGER=LEVEL`, or several with commas between them. Raises ValueError."""
+    """Read `LEVEL`, or `LOGGER=LEVEL`, or several with commas between them. Raises ValueError."""
     return [_parse_level(item.strip()) for item in text.split(",")]
 
 
@@ -47,7 +47,7 @@ def _parse_level(text: str) -> LogLevel:
 
 
 def _is_logger(name: str) -> bool:
-    """Loggers have the names of modules and packages."""
+    """True for the name of a logger: loggers have the names of modules and packages."""
     if name.split(".")[0] not in ("odradek", "asyncio"):
         return False
     try:

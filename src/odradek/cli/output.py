@@ -19,7 +19,7 @@ RED, GREEN, YELLOW = "31", "32", "33"
 STATE_COLOURS = {
     **dict.fromkeys(("active", "Stable"), GREEN),
     **dict.fromkeys(("Empty", "PreparingRebalance", "CompletingRebalance", "Ongoing"), YELLOW),
-    **dict.fromkeys(("fenced", "full", "Dead"), RED),
+    **dict.fromkeys(("fenced", "full", "silent", "Dead"), RED),
 }
 
 
@@ -28,7 +28,7 @@ def print_line(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """For the person who watches; scripts read standard output."""
+    """Write a line to standard error, for the person who watches; scripts read standard output."""
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
 
@@ -61,8 +61,13 @@ def lag_cell(count: int | None) -> Coloured:
     return Coloured(count, YELLOW if count else None)
 
 
+def offset_cell(offset: int) -> int | None:
+    """An offset; -1 stands for one that nobody knows."""
+    return offset if offset >= 0 else None
+
+
 def is_colourful() -> bool:
-    """At a terminal that has colours, unless the user wants none (https://no-color.org)."""
+    """True at a terminal that has colours, unless the user wants none (https://no-color.org)."""
     wants_none = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not wants_none and sys.stdout.isatty()
 
@@ -72,7 +77,7 @@ def coloured(text: str, colour: str | None) -> str:
 
 
 def print_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Text in columns, as wide as necessary, numbers and sizes to the right; a missing value is a dash."""
+    """Print text in columns, as wide as necessary, numbers and sizes to the right; a missing value is a dash."""
     cells = [[one if isinstance(one, Coloured) else Coloured(one, None) for one in row] for row in rows]
     texts = [[MISSING if cell.value in (None, "") else str(cell.value) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]

@@ -113,7 +113,7 @@ def reset(
 
 
 def _refuse_member(pipeline: Pipeline, checkpoint: Checkpoint, name: str, chosen: list[str]) -> None:
-    """Offsets of a shared query are those of all its members. One that the file separates may be reset alone."""
+    """Refuse to reset one member of a shared query alone, unless the file separates it: offsets are those of all."""
     group = checkpoint.group_of("sink", name)
     is_leaving = name not in pipeline.sinks or pipeline.sinks[name].own_query
     if group is None or is_leaving:

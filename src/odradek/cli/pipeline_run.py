@@ -122,7 +122,7 @@ def _run(
 
 
 def prepare_all(runs: Sequence[Any]) -> list[Any]:
-    """Check all; those that cannot run are reported, and do not stop the others from running."""
+    """Check all pipelines; those that cannot run are reported, and do not stop the others from running."""
     failed = []
     for one in runs:
         try:
@@ -137,7 +137,7 @@ def prepare_all(runs: Sequence[Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def _stopping(stop: Any) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop cleanly; a second one does not wait."""
+    """Stop cleanly at Ctrl-C and SIGTERM; a second one does not wait."""
 
     def handle(number: int, _: object) -> None:
         if asked:

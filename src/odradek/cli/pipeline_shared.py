@@ -1,4 +1,4 @@
-"""What the commands of `odradek pipeline` share: options, Spark, and how problems are reported."""
+"""The commands of `odradek pipeline` share this: options, Spark, and how problems are reported."""
 
 import contextlib
 import tempfile

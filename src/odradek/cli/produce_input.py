@@ -25,7 +25,7 @@ class Line(NamedTuple):
 def parser_of(
     template: OutgoingMessage, json_lines: bool, separator: bytes | None, tombstones: bool
 ) -> Parser:
-    """How a line becomes a message. The line itself overrides the template."""
+    """Return the function that turns a line into a message. The line itself overrides the template."""
 
     def from_json_line(line: bytes) -> OutgoingMessage:
         found = message_from_json(line)

@@ -1,4 +1,4 @@
-"""How `odradek produce` sends: librdkafka batches on its own thread, and we count what was delivered.
+"""Send for `odradek produce`: librdkafka batches on its own thread, and we count what was delivered.
 
 If librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
 reason, because later ones would most likely fail too. If it only did not acknowledge it in time, the cluster is asked

@@ -25,7 +25,7 @@ Name = Annotated[str, Argument(metavar="NAME", complete=profiles.complete_profil
 
 
 def shown(settings: dict[str, str]) -> dict[str, str]:
-    """Settings without secrets, for the screen."""
+    """Return the settings without secrets, for the screen."""
     return {
         key: HIDDEN if any(part in SECRETS for part in key.replace("_", ".").split(".")) else value
         for key, value in settings.items()

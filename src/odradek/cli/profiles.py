@@ -83,7 +83,7 @@ def write_profile(name: str, settings: Mapping[str, str], environ: Mapping[str, 
 
 
 def _escaped(value: str) -> str:
-    """Writes a value as Java's properties do: a backslash before itself, line ends and a leading blank."""
+    """Write a value as Java's properties do: a backslash before itself, line ends and a leading blank."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return f"\\{escaped}" if escaped.startswith((" ", "\f")) else escaped
 

@@ -12,7 +12,7 @@ from odradek.admin.access import Access
 from odradek.cli.access import on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.framework import Argument, Group, Option
-from odradek.cli.output import lag_cell, print_columns, print_json, print_line
+from odradek.cli.output import lag_cell, offset_cell, print_columns, print_json, print_line
 from odradek.wording import duration
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def describe(cluster: Access, as_json: JsonOutput = False) -> None:
         (
             one.node,
             one.role,
-            one.log_end_offset,
+            offset_cell(one.log_end_offset),
             lag_cell(one.lag),
             _ago(one, now_ms),
             one.directory_id,

@@ -130,7 +130,7 @@ def _entity(
     ip: str | None,
     ip_default: bool,
 ) -> dict[str, str | None]:
-    """What the options name, by type; None for a default."""
+    """Return the names that the options give, by type; None stands for a default."""
     entity: dict[str, str | None] = {}
     for kind, option, name, is_default in (
         ("user", "user", user, user_default),
@@ -155,7 +155,7 @@ def _one_entity(entity: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def parse_limit(text: str) -> tuple[str, float]:
-    """`producer_byte_rate=1Mi`"""
+    """Read a limit such as `producer_byte_rate=1Mi`."""
     key, equals, value = text.partition("=")
     if key not in QUOTAS:
         raise BadParameter(f"{key!r} is not a quota: choose from {', '.join(QUOTAS)}")

@@ -54,7 +54,7 @@ ConfigOption = Annotated[
 
 
 def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None) -> list[str]:
-    """Topics given as arguments or, as for Kafka's tools, with --topic; each once, at least one."""
+    """Return the topics given as arguments or, as for Kafka's tools, with --topic; each once, at least one."""
     names = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
     if not names:
         raise BadParameter("name a topic", param_hint="NAME")

@@ -41,7 +41,7 @@ class Choice:
             raise BadParameter("say which partitions: name topics, or give --all or --plan FILE")
 
     def places(self, known: Iterable[Place]) -> list[Place]:
-        """Those among the known ones. Raises CommandError for a topic that does not exist."""
+        """Choose from the known partitions. Raises CommandError for a topic that does not exist."""
         known = sorted(known)
         if self.plan is not None:
             from odradek.admin.reassignment_files import read_plan
@@ -147,7 +147,7 @@ def tell_result(cluster: Access, state: "ClusterState", moves: "Sequence[Move]",
     if not worse:
         return
     note(f"Afterwards, these partitions {tolerance([new for _, new in worse], 0)}.")
-    note(f"Before, they {tolerance([old for old, _ in worse], 0)}.")
+    note(f"Now, they {tolerance([old for old, _ in worse], 0)}.")
     confirm(f"Move {counted(len(moves), 'partition')}?", yes)
 
 
@@ -308,7 +308,7 @@ def _as_json(one: "Reassignment", left: int) -> dict[str, Any]:
 
 
 def remove_throttles(cluster: Access, *, quiet: bool) -> None:
-    """If nothing is moving any more."""
+    """Remove the throttles of moves, if nothing is moving any more."""
     from odradek.admin.reassignment_run import remove_throttles as remove
 
     if remove(cluster) and not quiet:

@@ -72,7 +72,7 @@ def delete_records(
 
 
 def explained(name: str, refusal: "Refused") -> AdminError:
-    """Brokers call it a policy violation; the policy is that of the topic."""
+    """Explain a refusal: brokers call it a policy violation; the policy is that of the topic."""
     from odradek.errors import ErrorCode
 
     if refusal.code is not ErrorCode.POLICY_VIOLATION:

@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How a node connects to others."""
+    """The security of a node's connections to others."""
 
     tls: "TlsSettings | None" = None
     sasl: SaslSettings | None = None
@@ -53,7 +53,7 @@ OPEN = Way()
 
 
 def way_to(config: BrokerConfig, listener: str, protocol: SecurityProtocol) -> Way:
-    """By the node's own settings. Raises ConfigError."""
+    """Read from the node's own settings how it connects to others. Raises ConfigError."""
     if protocol is SecurityProtocol.PLAINTEXT:
         return OPEN
     from odradek.config.security import link_security  # imports OpenSSL
@@ -72,12 +72,12 @@ def way_to_controllers(config: BrokerConfig) -> Way:
 
 
 def connect(server: Server, way: Way) -> Connection:
-    """To a broker or a controller."""
+    """Connect to a broker or a controller."""
     return Connection(*server, ClientSettings((server,), client_id="odradek-up", tls=way.tls, sasl=way.sasl))
 
 
 def describe(address: str, way: Way) -> Cluster:
-    """By way of one of its brokers."""
+    """Ask one of the cluster's brokers what the cluster is."""
     try:
         server = parse_server(address)
     except ValueError as error:

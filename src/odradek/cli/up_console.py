@@ -1,21 +1,11 @@
 """The console of `odradek up --console`: a process of its own, so that the broker's memory and latency stay what they
 are. It says itself where it is. Its standard input is a pipe from here, and ends with us."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = ("jinja2", "starlette", "uvicorn")
 STOP_TIMEOUT_S = 10
-
-
-def missing_extra() -> str:
-    """Why there can be no console; empty if there can."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if not missing:
-        return ""
-    return f"the console needs {', '.join(missing)}: install them with pip install '.[console]' in a clone of Odradek"
 
 
 class ConsoleProcess:

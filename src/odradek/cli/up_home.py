@@ -95,7 +95,7 @@ class Home:
             )
 
     def members(self) -> list[Member]:
-        """None before `found`."""
+        """The nodes of this cluster; there are none before `found`."""
         cluster = self._read()
         return [] if cluster is None else cluster.members
 

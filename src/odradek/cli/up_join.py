@@ -20,11 +20,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import NamedTuple
 
-from odradek.cli.up import DEFAULT_PORT, HOST
 from odradek.cli.up_claim import claim_id, free_id
 from odradek.cli.up_cluster import OPEN, BadUsage, CannotJoin, Cluster, Way, describe, way_to_brokers
 from odradek.cli.up_home import write_atomically
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
+from odradek.cli.up_settings import DEFAULT_PORT, HOST
 from odradek.config.broker import BrokerConfig
 from odradek.config.roles import BROKER, CONTROLLER
 from odradek.config.sources import format_properties, read_file
@@ -88,7 +88,7 @@ def given_by(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _way(given: Mapping[str, str]) -> Way:
-    """To the cluster's brokers, by the settings of a node that joins it; they must be whole where they protect."""
+    """Read the way to the cluster's brokers from a joining node's settings; settings that protect must be complete."""
     if PROTOCOLS.isdisjoint(given):
         return OPEN
     return way_to_brokers(
@@ -139,7 +139,7 @@ def settings_of(
 
 
 def reserve(port: int | None) -> list[Reservation]:
-    """Ports for clients and for controllers. Without a wish, clients get the usual port, or the next one that is free:
+    """Reserve ports for clients and for controllers. Without a wish, clients get the usual port, or the next free one:
     those of the nodes on one machine are easy to tell."""
     clients = Reservation(port) if port is not None else next_free(DEFAULT_PORT)
     try:

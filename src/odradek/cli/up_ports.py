@@ -29,7 +29,7 @@ class Reservation:
     """A port of localhost, on IPv4 and IPv6."""
 
     def __init__(self, port: int = 0) -> None:
-        """0: the system chooses. Raises PortInUse."""
+        """Reserve a port; 0 lets the system choose. Raises PortInUse."""
         for _ in range(ATTEMPTS if port == 0 else 1):
             try:
                 self._sockets = _bind_all(port)
@@ -95,7 +95,7 @@ def is_in_use(host: str, port: int) -> bool:
 
 
 def by_process(port: int) -> str:
-    """Words that name the process that listens on a port; empty if the system does not tell us."""
+    """Return words that name the process that listens on a port; empty if the system does not tell us."""
     inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     if not inodes:
         return ""

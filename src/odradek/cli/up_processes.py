@@ -21,20 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
 from odradek.cli.command_parser import BAD_USAGE
-from odradek.cli.up import (
-    DEFAULT_PORT,
-    FAILED,
-    GREETING,
-    NOT_SETTINGS,
-    REBALANCE_DELAY,
-    base_data_dir,
-    fail,
-    say,
-    words_of,
-)
+from odradek.cli.up import GREETING, say
 from odradek.cli.up_console import ConsoleProcess
+from odradek.cli.up_failures import FAILED, fail, words_of
 from odradek.cli.up_home import OWN_SETTINGS, CannotStart, Home, Member
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
+from odradek.cli.up_settings import DEFAULT_PORT, NOT_SETTINGS, REBALANCE_DELAY, base_data_dir
 from odradek.config.broker import load_broker_config
 from odradek.config.broker_definitions import BROKER_DEFINITIONS
 from odradek.config.definition import ConfigError
@@ -67,7 +59,7 @@ class Child(NamedTuple):
 
 
 def main(options: argparse.Namespace) -> int:
-    """Once the log is configured and the options are parsed."""
+    """Run a cluster, once the log is configured and the options are parsed."""
     directory = home_directory(options, os.environ)
     try:
         refuse_own_settings(options, os.environ)
@@ -114,7 +106,7 @@ def start_and_watch(home: Home, options: argparse.Namespace) -> int:
 
 
 def security_of(home: Home, options: argparse.Namespace, is_new: bool) -> "Security | None":
-    """None for a cluster that is open to everybody. What a cluster began as, it remains."""
+    """Return the cluster's security; None if it is open to everybody. A cluster stays what it was founded as."""
     was_secure = (home.directory / "security").exists()
     if was_secure and not options.secure:
         raise CannotStart(
@@ -142,7 +134,7 @@ def home_directory(options: argparse.Namespace, environ: Mapping[str, str]) -> P
 
 
 def reserve_ports(options: argparse.Namespace, members: list[Member]) -> list[Reservation]:
-    """Ports for clients, then those of the controllers, which never change."""
+    """Reserve ports for clients, then those of the controllers, which never change."""
     first = DEFAULT_PORT if options.port is None else options.port
     if first + options.brokers - 1 > HIGHEST_PORT:
         raise BadUsage(
@@ -209,7 +201,7 @@ def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_own_settings(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Settings that must differ between nodes cannot be set for all of them. In a file, they are ignored."""
+    """Refuse settings that must differ between nodes: nobody can set them for all. In a file, they are ignored."""
     found = [f"--set {key}" for key, _ in options.set if key in OWN_SETTINGS]
     variables = read_environment(setting_variables(environ), BROKER_DEFINITIONS)
     found += [variable_of(key) for key in variables if key in OWN_SETTINGS]
@@ -241,7 +233,7 @@ class Nodes:
         self._children: list[Child] = []
 
     async def run(self) -> int:
-        """Until a signal; the exit status."""
+        """Run until a signal, and return the exit status."""
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()  # the second signal
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -297,7 +289,7 @@ class Nodes:
         return given + (["--log-format", options.log_format] if options.log_format else [])
 
     async def _wait_until_ready(self) -> int | None:
-        """None once all of them serve; else the exit status. A node that cannot start has said why."""
+        """Return None once all nodes serve, else the exit status. A node that cannot start has said why."""
         ready = asyncio.gather(*(_first_line(child) for child in self._children))
         asked = asyncio.ensure_future(self._stopping.wait())
         exits = [asyncio.ensure_future(child.process.wait()) for child in self._children]
@@ -346,7 +338,7 @@ class Nodes:
         return client_file
 
     async def _watch(self) -> int:
-        """Tell of every node that ends. 0 when asked to stop, FAILED when none is left."""
+        """Tell of every node that ends. Returns 0 when asked to stop, FAILED when none is left."""
         asked = asyncio.ensure_future(self._stopping.wait())
         waiting = {asyncio.ensure_future(child.process.wait()): child for child in self._children}
         while waiting:
@@ -368,7 +360,7 @@ class Nodes:
         )
 
     async def _stop_all(self) -> None:
-        """Cleanly; a node that takes too long, or a second signal, is the end of it."""
+        """Stop all nodes cleanly; those that take too long, and all at a second signal, are killed."""
         running = [child for child in self._children if child.process.returncode is None]
         for child in running:
             child.process.terminate()
@@ -387,7 +379,7 @@ class Nodes:
 
 
 async def _first_line(child: Child) -> bytes:
-    """Which says that it serves; a node that ends before has none, and is noticed by its end."""
+    """Return the line that says that the node serves. A node that ends first has none; its end is noticed elsewhere."""
     assert child.process.stdout is not None
     line = await child.process.stdout.readline()
     if not line:
@@ -396,7 +388,7 @@ async def _first_line(child: Child) -> bytes:
 
 
 def ending(status: int) -> str:
-    """Says how a process ended, by its exit status."""
+    """Say how a process ended, by its exit status."""
     if status >= 0:
         return "has stopped" if status == 0 else f"has failed with status {status}"
     try:

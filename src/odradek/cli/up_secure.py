@@ -57,7 +57,7 @@ class Security:
     """The secrets of one cluster."""
 
     def __init__(self, home: Path, node_ids: list[int]) -> None:
-        """Makes what is missing."""
+        """Make what is missing of keys, certificates and passwords."""
         self._home, self._directory = home, home / DIRECTORY
         self._node_ids = node_ids
         self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -82,7 +82,7 @@ class Security:
         ]
 
     def settings_of(self, node_id: int) -> dict[str, str]:
-        """Those of a node, besides its listeners."""
+        """Return the settings of a node, besides its listeners."""
         return {
             "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,{CONTROLLER_LISTENER}:SSL",
             "inter.broker.listener.name": LISTENER,
@@ -99,7 +99,7 @@ class Security:
         }
 
     def write_client_file(self, bootstrap: str) -> Path:
-        """Settings for clients, by the names that Java's and our tools know."""
+        """Write settings for clients, by the names that Java's and our tools know."""
         settings = {
             "bootstrap.servers": bootstrap,
             "security.protocol": "SASL_SSL",
@@ -118,7 +118,7 @@ class Security:
 
 
 def _principal(node_id: int) -> str:
-    """Of the certificate that a node shows to controllers."""
+    """Return the principal of the certificate that a node shows to controllers."""
     return f"User:CN=node-{node_id}"
 
 

@@ -1,4 +1,4 @@
-"""Which batches of a fetch belong to transactions that were aborted.
+"""Find the batches of a fetch that belong to aborted transactions.
 
 A broker responds to a `read_committed` fetch with whole batches up to the last stable offset, aborted ones among
 them, and a list of the transactions that were aborted in it: producer id and first offset. A

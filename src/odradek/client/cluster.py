@@ -211,7 +211,7 @@ class Cluster:
         )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """By name; zero where brokers are older than Kafka 2.8. `MissingTopic` names one that does not exist."""
+        """Return ids by name; zero where brokers are older than Kafka 2.8. Raises `MissingTopic`."""
         names = sorted(set(topics))
         found = self._describe(names, self.deadline(f"describe topics {', '.join(names)}")) if names else []
         return {topic.name or "": topic.topic_id for topic in found}

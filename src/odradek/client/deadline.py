@@ -1,4 +1,4 @@
-"""How long to retry: until a response, or until a limit, with a warning now and then in between.
+"""Retry until a response or until a limit, with a warning now and then in between.
 
 The limit is a function, because it may grow meanwhile: brokers that have been reached once get more time than an
 address that may be wrong. So is the advice at the end of a final failure. Pauses between two tries grow tenfold;

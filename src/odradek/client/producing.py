@@ -110,7 +110,7 @@ def _kept_state(cluster: Cluster) -> ProducerState:
 
 
 class Producer:
-    """To be used by one thread, and closed: only then is everything that was sent also written."""
+    """A producer for one thread. Close it: only then is everything that was sent also written."""
 
     def __init__(
         self, cluster: Cluster, settings: ProduceSettings, transaction: "TransactionalState | None" = None
@@ -129,7 +129,7 @@ class Producer:
         self._start_round()
 
     def flush(self) -> None:
-        """Until every batch that was sent is acknowledged by all in-sync replicas."""
+        """Wait until every batch that was sent is acknowledged by all in-sync replicas."""
         deadline = self._cluster.deadline(
             f"write to {_names(self._unanswered)}", self._settings.delivery_timeout_s
         )

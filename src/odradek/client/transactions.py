@@ -63,7 +63,7 @@ class TransactionGone(Exception):
 
 
 class TransactionalProducer:
-    """To be used by one thread. `initialize` comes first, and after every error."""
+    """A transactional producer for one thread. Call `initialize` first, and again after every error."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TransactionalProducer:
 
     @property
     def open_ms(self) -> int:
-        """How long the transaction has been open, at least as long as its coordinator thinks."""
+        """The age of the transaction, never less than its coordinator thinks."""
         return 0 if self._opened_s is None else int((self._clock() - self._opened_s) * 1000)
 
     # Requests to the coordinator
@@ -187,7 +187,7 @@ class TransactionalProducer:
     # Batches
 
     def send(self, records: Sequence[EncodedRecords]) -> None:
-        """In order; waits for the responses of what was sent before."""
+        """Send in order, and wait for the responses to what was sent before."""
         assert self._producer is not None, "initialize comes first"
         self.add(one.partition for one in records)
         self._translating(lambda: self._sending().send(records))

@@ -1,4 +1,4 @@
-"""What the settings say about access control: whether there is any, and who may do everything.
+"""Read access control from the settings: whether there is any, and who may do everything.
 
 `early.start.listeners` names the listeners that may open before the ACLs are known. The controllers' do by default, and
 must, because the quorum that knows the ACLs is formed there; brokers open theirs when they are ready,
@@ -23,7 +23,7 @@ class AccessControl(NamedTuple):
 
 
 def access_control(config: "BrokerConfig") -> AccessControl | None:
-    """None if everybody may do everything. Raises ConfigError."""
+    """Return the access control; None if everybody may do everything. Raises ConfigError."""
     name = config[CLASS].strip()
     _check_early_listeners(config)
     if not name:

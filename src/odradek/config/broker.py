@@ -212,12 +212,12 @@ class BrokerConfig:
 
     @property
     def controller_protocol(self) -> SecurityProtocol:
-        """How this node connects to the controllers."""
+        """The protocol by which this node connects to the controllers."""
         return self._protocols.get(self.controller_listener_names[0], SecurityProtocol.PLAINTEXT)
 
     @property
     def protocols_in_use(self) -> set[SecurityProtocol]:
-        """Those of all listeners, and of the connections to the controllers."""
+        """The protocols of all listeners, and of the connections to the controllers."""
         return {
             *(item.protocol for item in self.listeners),
             self.controller_protocol,
@@ -226,11 +226,11 @@ class BrokerConfig:
 
     @cached_property
     def quorum_bootstrap_servers(self) -> tuple[Server, ...]:
-        """Where to ask for the leader of the quorum."""
+        """The servers to ask for the leader of the quorum."""
         return parse_bootstrap_servers(self._values[BOOTSTRAP_SERVERS])
 
     def names_a_quorum(self, hostname: str) -> bool:
-        """Whether other nodes belong to the quorum: unless the only bootstrap server is this node itself."""
+        """True if other nodes belong to the quorum: unless the only bootstrap server is this node itself."""
         if not self.is_controller:
             return True
         advertised = self.advertised_listeners(self.controller_listeners, hostname)
@@ -242,7 +242,7 @@ class BrokerConfig:
 
     @cached_property
     def metrics_listener(self) -> Server | None:
-        """Where the node is watched, if it is to be."""
+        """The address at which the node is watched; None if it is not."""
         text = self._values["metrics.listener"]
         return parse_place(text) if text else None
 
@@ -265,7 +265,7 @@ class BrokerConfig:
 
     @property
     def inter_broker_protocol(self) -> SecurityProtocol:
-        """How this node connects to brokers. One that is only a controller may have no listener that says it."""
+        """The protocol by which this node connects to brokers. A mere controller may have no listener that says it."""
         protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
         return self._protocols.get(self.brokers_listener_name, protocol)
 
@@ -306,7 +306,7 @@ class BrokerConfig:
 
     @cached_property
     def advertised_by_name(self) -> dict[str, Listener]:
-        """As `advertised.listeners` says it."""
+        """Parse `advertised.listeners`, by the names of listeners."""
         text = self._values["advertised.listeners"]
         if not text:
             return {}

@@ -46,14 +46,14 @@ LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 
 
 def directories(value: tuple[str, ...]) -> str | None:
-    """Of cordoned.log.dirs."""
+    """Say what is wrong with a value of cordoned.log.dirs, if anything is."""
     if "*" in value and len(value) > 1:
         return "must be '*' or a list of data directories, not both"
     return None if all(value) else "must not have empty entries"
 
 
 def place(value: str) -> str | None:
-    """Of metrics.listener; empty is none."""
+    """Say what is wrong with a value of metrics.listener, if anything is; empty disables it."""
     try:
         if value:
             parse_place(value)
@@ -63,7 +63,7 @@ def place(value: str) -> str | None:
 
 
 def per_address(value: str) -> str | None:
-    """Of max.connections.per.ip.overrides."""
+    """Say what is wrong with a value of max.connections.per.ip.overrides, if anything is."""
     try:
         parse_per_address(value)
     except ValueError as error:

@@ -46,7 +46,7 @@ class ConfigSource(IntEnum):
 
 
 class Scope(Enum):
-    """How a key may be changed while the broker runs."""
+    """The ways in which a key may be changed while the broker runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"

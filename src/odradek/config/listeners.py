@@ -44,7 +44,7 @@ class Listener(NamedTuple):
 
 
 class Server(NamedTuple):
-    """Where a node is asked."""
+    """The address at which a node is asked."""
 
     host: str
     port: int
@@ -108,7 +108,7 @@ def parse_place(text: str) -> Server:
 
 
 def serves(listener: Listener, advertised: Listener, server: Server, hostname: str) -> bool:
-    """Whether a server is this listener on this machine, by its bound or its advertised address."""
+    """True if a server is this listener on this machine, by its bound or its advertised address."""
     host, bound, told = server.host.lower(), listener.host.lower(), advertised.host.lower()
     if (host, server.port) == (told, advertised.port):
         return True

@@ -1,4 +1,4 @@
-"""What the settings say about TLS and SASL: of each listener, and of the connections that this node makes.
+"""Read TLS and SASL from the settings: of each listener, and of the connections that this node makes.
 
 A setting is looked up for the listener first (`listener.name.<listener>.<key>`, for a mechanism
 `listener.name.<listener>.<mechanism>.<key>`), then for all. What would leave a listener weaker than it looks is refused
@@ -21,7 +21,7 @@ from odradek.security.key_sets import BadKeySource, KeySource, parse_source
 from odradek.security.principals import BadRules, PrincipalRules
 from odradek.security.stores import BadStore, Store, store_kind
 from odradek.security.tls_settings import VERSIONS, TlsSettings
-from odradek.security.tokens import TokenPolicy
+from odradek.security.tokens import TokenPolicy, has_library
 
 if TYPE_CHECKING:
     from odradek.config.broker import BrokerConfig
@@ -46,7 +46,7 @@ MODULES = {
 
 
 class Tokens(NamedTuple):
-    """How bearer tokens are checked."""
+    """The rules by which bearer tokens are checked."""
 
     policy: TokenPolicy
     source: KeySource
@@ -66,7 +66,7 @@ class Mechanism(NamedTuple):
 
 
 class ListenerSecurity(NamedTuple):
-    """How a listener learns who its clients are."""
+    """The means by which a listener learns who its clients are."""
 
     protocol: SecurityProtocol
     tls: TlsSettings | None
@@ -76,7 +76,7 @@ class ListenerSecurity(NamedTuple):
 
 
 class LinkSecurity(NamedTuple):
-    """How this node connects to others."""
+    """The means by which this node connects to others."""
 
     protocol: SecurityProtocol
     tls: TlsSettings | None
@@ -154,6 +154,13 @@ def _mechanism(config: "BrokerConfig", listener: str, name: str) -> Mechanism:
 
 
 def _tokens(config: "BrokerConfig", listener: str) -> Tokens:
+    if not has_library():
+        raise ConfigError(
+            _key(listener, ENABLED),
+            bearer.MECHANISM,
+            "it needs PyJWT: install with pip install '.[security]' in a clone of Odradek",
+        )
+
     def needed(key: str) -> str:
         value = _of_mechanism(config, listener, bearer.MECHANISM, key)
         if not value:
@@ -182,7 +189,7 @@ def _tokens(config: "BrokerConfig", listener: str) -> Tokens:
 
 
 def link_security(config: "BrokerConfig", listener: str, protocol: SecurityProtocol) -> LinkSecurity:
-    """How to connect to the listener of that name on another node. Raises ConfigError."""
+    """Return the means to connect to the listener of that name on another node. Raises ConfigError."""
     is_controllers = listener in config.controller_listener_names
     tls = _tls(config, listener, is_server=False) if protocol.uses_tls else None
     if not protocol.uses_sasl:
@@ -251,8 +258,8 @@ def _tls(config: "BrokerConfig", listener: str, is_server: bool) -> TlsSettings:
 
 
 def _client_authentication(config: "BrokerConfig", listener: str) -> str:
-    """As in Kafka, `ssl.client.auth` without a prefix is for SSL alone: clients of SASL_SSL log in otherwise, and show
-    certificates only where the listener's own setting asks for it."""
+    """Decide what `ssl.client.auth` means for a listener. As in Kafka, without a prefix it is for SSL alone: clients of
+    SASL_SSL log in otherwise, and show certificates only where the listener's own setting asks for it."""
     own = config.own_of_listener(listener, CLIENT_AUTH)
     is_sasl = config.protocol_of(listener).uses_sasl
     return str(own or ("none" if is_sasl else config[CLIENT_AUTH]) or "none")

@@ -1,4 +1,4 @@
-"""Where settings are written: Java properties files, TOML files, the environment, the command line.
+"""Read settings from Java properties files, TOML files, the environment and the command line.
 
 Each reader returns a plain mapping from key to text. None of them knows which keys exist, except the
 environment, whose names have lost their dots and are matched with the known keys.

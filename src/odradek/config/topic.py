@@ -63,7 +63,7 @@ _LOG_CONFIG_KEYS = {
 
 
 def log_config(values: Mapping[str, Any]) -> LogConfig:
-    """What a topic's values (see `topic_values`) mean for its logs."""
+    """Translate a topic's values (see `topic_values`) for its logs."""
     settings = {field: values[key] for field, key in _LOG_CONFIG_KEYS.items()}
     settings["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
     policy = values["cleanup.policy"]
@@ -85,7 +85,7 @@ _TIMESTAMP_TYPES = {
 
 
 def topic_rules(values: Mapping[str, Any], full_validation: bool) -> TopicRules:
-    """What a topic's values mean for Produce; `full_validation` is the broker's log.validate.records."""
+    """Translate a topic's values for Produce; `full_validation` is the broker's log.validate.records."""
     return TopicRules(
         message_timestamp_type=_TIMESTAMP_TYPES[values["message.timestamp.type"]],
         timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
@@ -102,7 +102,7 @@ ALL_PARTITIONS = range(MAX_INT + 1)
 
 
 def throttled_partitions(listed: tuple[str, ...], broker_id: int) -> Collection[int]:
-    """Those of which this broker's replica is in a list of throttled replicas."""
+    """Return the partitions of which this broker's replica is in a list of throttled replicas."""
     if "*" in listed:
         return ALL_PARTITIONS
     replicas = (item.split(":") for item in listed if item)

@@ -40,7 +40,8 @@ class Departed(NamedTuple):
         parts = [f"{count_of(self.moved, 'partition')} changed leaders"] if self.moved else []
         for names, what in ((self.refusing, "under min ISR"), (self.leaderless, "without a leader")):
             if names:
-                parts.append(f"{len(names):,} {what} ({some(names, NAMES_SHOWN)})")
+                count = f"{len(names):,}" if parts else count_of(len(names), "partition")
+                parts.append(f"{count} {what} ({some(names, NAMES_SHOWN)})")
         return f"broker {self.broker_id} left{self.reason}: {', '.join(parts) or 'no partition changed its leader'}"
 
 

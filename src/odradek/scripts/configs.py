@@ -125,7 +125,7 @@ def check_changes(given: Given) -> None:
 
 
 def quotas(cluster: Access, given: Given, found: quota_configs.Entities) -> None:
-    """Describe or alter them."""
+    """Describe or alter quotas."""
     if given.has("describe"):
         quota_configs.describe(cluster, found)
         return
@@ -193,7 +193,7 @@ def alter(cluster: Access, given: Given, kind: str, name: str | None) -> None:
 
 
 def added_configs(given: Given) -> dict[str, str]:
-    """`k1=v1,k2=[v1,v2]`: brackets keep commas in a value together."""
+    """Read `k1=v1,k2=[v1,v2]`: brackets keep commas in a value together."""
     file = given.text("add-config-file")
     found = read_settings(Path(file)) if file else {}
     text = given.text("add-config")

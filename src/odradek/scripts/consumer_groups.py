@@ -384,7 +384,7 @@ def target_of(given: Given) -> Target:
 
 
 def datetime_ms(text: str) -> int:
-    """In UTC, unless it names a zone."""
+    """Read a date and time, in UTC unless it names a zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -401,7 +401,7 @@ def duration_ms(text: str) -> int:
 
 
 def from_file(given: Given, name: str) -> dict[Place, int]:
-    """Lines of topic,partition,offset, or with several groups group,topic,partition,offset."""
+    """Read lines of topic,partition,offset, or with several groups group,topic,partition,offset."""
     file = Path(given.text("from-file") or "")
     found: dict[Place, int] = {}
     try:

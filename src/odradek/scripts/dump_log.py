@@ -186,7 +186,7 @@ def _java(value: bool) -> str:
 
 
 def entries(file: Path, entry: struct.Struct) -> list[tuple[int, int]]:
-    """Those before the first that is not used yet."""
+    """Return the entries before the first that is not used yet."""
     data = file.read_bytes()
     found: list[tuple[int, int]] = []
     for first, second in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):

@@ -127,7 +127,7 @@ class Parser:
                 self.fail(f'Missing required argument "[{name}]"')
 
     def exclude(self, given: Given, name: str, *others: str) -> None:
-        """Options that cannot be used together."""
+        """Refuse options that cannot be used together."""
         for other in others:
             if given.has(name) and given.has(other):
                 self.fail(f'Option "[{name}]" can\'t be used with option "[{other}]"')
@@ -149,7 +149,7 @@ class Parser:
 
 
 def _is_flag(word: str) -> bool:
-    """A negative number is a value."""
+    """True for a flag; a negative number is a value."""
     return word.startswith("--") or (word.startswith("-") and len(word) > 1 and not word[1:2].isdigit())
 
 

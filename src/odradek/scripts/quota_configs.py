@@ -39,7 +39,7 @@ Entities = dict[str, str | None]  # the name for each type: DEFAULT, or None if 
 
 
 def entities(given: Given) -> Entities | None:
-    """What the command line names; None if that is something else than users, clients and ips."""
+    """Return the entities that the command line names; None if it names anything but users, clients and ips."""
     short = [flag for flag in SHORT if given.has(flag)]
     types = [*given.values("entity-type"), *(SHORT[flag] for flag in short)]
     if not types or not any(one in TYPES for one in types):
@@ -65,7 +65,7 @@ def entities(given: Given) -> Entities | None:
 
 
 def _names(given: Given) -> list[str]:
-    """Names and defaults, in the order of the command line."""
+    """List names and defaults, in the order of the command line."""
     names = iter(given.values("entity-name"))
     return [
         next(names) if flag == "entity-name" else DEFAULT

@@ -1,4 +1,4 @@
-"""From the command line of a script to its exit status."""
+"""Run a script: from its command line to its exit status."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ COMMAND_CONFIG = Flag(
 
 
 def main(script: str, arguments: Sequence[str]) -> int:
-    """`script` is its name without `kafka-` and `.sh`."""
+    """Run a script, by its name without `kafka-` and `.sh`, and return its exit status."""
     module = import_module(f"odradek.scripts.{script.replace('-', '_')}")
     try:
         status: int = module.main(list(arguments))

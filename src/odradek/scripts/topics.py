@@ -163,7 +163,7 @@ def _config(text: str) -> tuple[str, str]:
 
 
 def assignment(text: str | None) -> dict[int, list[int]]:
-    """`1:2,2:3`: the replicas of each partition."""
+    """Read `1:2,2:3`: the replicas of each partition."""
     if text is None:
         return {}
     try:

@@ -48,6 +48,15 @@ def validate(token: str, keys: KeySet, policy: TokenPolicy, now_ms: int) -> Toke
     return Token(user, int(expires_s * 1000))
 
 
+def has_library() -> bool:
+    """True if the library that reads tokens is installed: a broker without it should not start and refuse them all."""
+    try:
+        import jwt  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
 def _verified_claims(token: str, keys: KeySet, policy: TokenPolicy) -> Mapping[str, Any]:
     import jwt  # of PyJWT; imports `cryptography`, so only where tokens are used
 

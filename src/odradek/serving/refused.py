@@ -51,6 +51,8 @@ ROUTINE = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
+# Admin clients ask by the newer protocol first, and for a group that it does not know by the older one.
+ROUTINE_OF_API = frozenset({(named("ConsumerGroupDescribe").key, ErrorCode.GROUP_ID_NOT_FOUND)})
 # Where the response has no room for a sentence.
 EXPLANATIONS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no ACL allows it",
@@ -190,11 +192,15 @@ def log_unreadable(topic: str, index: int, error: OSError) -> None:
     )
 
 
-def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
-    """`subject` is the item that was requested, as shown."""
+def log_refusal(
+    request: "Request", subject: str, code: int, reason: str | None, *, is_routine: bool = False
+) -> None:
+    """Log a refusal. `subject` is the item that was requested, as shown; `is_routine`: in normal operation, this client
+    handles the error itself, whatever its code."""
     error = ErrorCode(code)
     count_error(request.api_key, code)
-    level = logging.DEBUG if error in ROUTINE else logging.INFO
+    is_routine = is_routine or error in ROUTINE or (request.api_key, error) in ROUTINE_OF_API
+    level = logging.DEBUG if is_routine else logging.INFO
     logger, source = log, request.caller.host
     if error in audit.DENIALS:
         logger, source = audit.log, audit.source(request.caller)

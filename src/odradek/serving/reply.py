@@ -65,7 +65,7 @@ class Reply:
     on_answered: Callable[[Any], None]
     on_abandoned: Callable[[], None] | None
     parts: Sequence[Part] | None
-    refusals: list[tuple[str, int, str | None]] | None
+    refusals: list[tuple[str, int, str | None, bool]] | None
     unfinished: asyncio.Task[None] | None
     amend: Amend | None
     throttle_ms: int
@@ -75,13 +75,13 @@ class Reply:
     def is_answered(self) -> bool:
         return self.parts is not None or self.unfinished is not None
 
-    def refused(self, subject: str, code: int, reason: str | None) -> None:
-        """A part of the request is refused, in a response that is not looked through. `subject`: as shown. Of many
-        refusals only the first are logged, as for other responses."""
+    def refused(self, subject: str, code: int, reason: str | None, *, is_routine: bool = False) -> None:
+        """Note that a part of the request is refused, in a response that is not looked through. `subject`: as shown. Of
+        many refusals only the first are logged, as for other responses."""
         if self.refusals is None:
             self.refusals = []
         if len(self.refusals) < MAX_LOOKED_AT:
-            self.refusals.append((subject, code, reason))
+            self.refusals.append((subject, code, reason, is_routine))
 
     def amended(self, message: Message) -> Message:
         """The response as it leaves."""
@@ -132,8 +132,8 @@ class Reply:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
         if self.refusals is not None:
-            for subject, code, reason in self.refusals:
-                log_refusal(self, subject, code, reason)  # type: ignore[arg-type]
+            for subject, code, reason, is_routine in self.refusals:
+                log_refusal(self, subject, code, reason, is_routine=is_routine)  # type: ignore[arg-type]
         # They may refer to this request: a cycle, which would be left to the garbage collector.
         self.subject = self.on_abandoned = self.amend = None
         self.on_answered(self)

@@ -44,7 +44,7 @@ class Request(Reply):
         self.metered: Metered | None = None  # set if a quota applies, with `frame_size`
         self.throttle_ms = 0  # for which a quota asks the client to be silent
         self.parts: Sequence[Part] | None = None  # None until it is answered
-        self.refusals: list[tuple[str, int, str | None]] | None = None  # to be logged with the response
+        self.refusals: list[tuple[str, int, str | None, bool]] | None = None  # to be logged with the response
         self.size = 0  # of its frame, if that is large
         self.frame_size = 0  # whatever its size; only if it is metered
         self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns

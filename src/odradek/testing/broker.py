@@ -218,7 +218,7 @@ class Broker(Block):
             self.resume()
 
     def cut_off(self, *peers: Peer) -> Cut:
-        """Nothing passes between it and these peers, in either direction, until the end of the block, `undo` or `heal`.
+        """Let nothing pass to or from these peers until the end of the block, `undo` or `heal`.
 
         A peer is another broker of its cluster, by its id, "brokers" or "clients"; without any: everybody. Restarts do
         not change it.
@@ -292,12 +292,12 @@ class Broker(Block):
 
     @property
     def open_control(self) -> Control | None:
-        """For cutting wires: even while it is paused."""
+        """The control for cutting wires, which works even while the broker is paused."""
         return self._control
 
     @property
     def control(self) -> Control:
-        """For `faults`. Raises BrokerFailed where it cannot be asked for anything now."""
+        """The control for `faults`. Raises BrokerFailed where it cannot be asked for anything now."""
         if self._control is None or not self.is_running:
             raise BrokerFailed("the broker is not running: start it first")
         if self._is_paused:
@@ -339,7 +339,7 @@ class Broker(Block):
 
     @property
     def login(self) -> Login:
-        """How a client connects, by the names of its settings: `login.librdkafka`, `login.python`, `login.java`."""
+        """A client's settings, by the names that it knows: `login.librdkafka`, `login.python`, `login.java`."""
         return self._security.login
 
     def set_password(self, user: str, password: str) -> Login:

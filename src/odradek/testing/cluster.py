@@ -138,7 +138,7 @@ class Cluster(Block):
 
     @property
     def login(self) -> Login:
-        """How a client connects, by the names of its settings: `login.librdkafka`, `login.python`, `login.java`."""
+        """A client's settings, by the names that it knows: `login.librdkafka`, `login.python`, `login.java`."""
         return self._security.login
 
     def set_password(self, user: str, password: str) -> Login:
@@ -207,7 +207,7 @@ class Cluster(Block):
         until(look, lambda: f"broker {to.id} leads {topic}-{partition}", timeout)
 
     def wait_until_in_sync(self, topic: str | None = None, timeout: float = PATIENCE_S) -> None:
-        """Until every broker is back, and every replica of this topic, or of all topics, is in sync."""
+        """Wait until every broker is back, and every replica of this topic, or of all topics, is in sync."""
         self._wait_until_nothing(lambda: self._view.missing(topic), timeout)
 
     def _wait_until_nothing(self, missing: Callable[[], str], timeout: float) -> None:

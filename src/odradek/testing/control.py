@@ -80,7 +80,7 @@ class Control:
             return self._fired[fault] >= times
 
     def close(self) -> None:
-        """After the broker has exited: what it sent before is still received."""
+        """Close the control after the broker has exited: what it sent before is still received."""
         self._reader.join(REPLY_TIMEOUT_S)
         self._channel.close()
 

@@ -48,7 +48,7 @@ class Fault:
 
     @property
     def fired(self) -> int:
-        """How many requests it has happened to."""
+        """The number of requests that it has happened to."""
         if self._broker.is_responsive:
             self._control.catch_up()
         return self._control.fired(self._number)
@@ -70,7 +70,7 @@ class Fault:
         self._end("undo", id=self._number)
 
     def _end(self, command: str, **what: Any) -> None:
-        """Nothing happens if the broker has ended since: its faults have ended with it."""
+        """End the fault. This does nothing if the broker has ended since: its faults have ended with it."""
         with suppress(ControlClosed):
             if self._broker.is_responsive:
                 self._control.ask(command, **what)
@@ -115,7 +115,7 @@ class FullDisk(Fault):
 
 
 class Which(TypedDict, total=False):
-    """Which requests a fault happens to. Without any of these: the next one, whatever it is about."""
+    """The requests that a fault happens to. Without any of these it is the next one, whatever it is about."""
 
     times: int | None  # the next so many; None: all, until the fault is undone
     topic: str  # those that name this topic

@@ -29,7 +29,7 @@ class KeptPort:
 
 
 def _bound_everywhere() -> list[socket.socket]:
-    """On IPv4 and, if available, on IPv6: as a broker listens on localhost."""
+    """Bind a free port on IPv4 and, if available, on IPv6, as a broker listens on localhost."""
     for _ in range(ATTEMPTS):
         first = _bound(socket.AF_INET, "127.0.0.1", 0)
         try:

@@ -33,7 +33,7 @@ PATIENCE_S = 60.0
 
 
 class Login(NamedTuple):
-    """How a client connects: the same settings by the names of several clients."""
+    """Settings with which a client connects: the same ones by the names of several clients."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
@@ -51,7 +51,7 @@ class Login(NamedTuple):
 
     @property
     def java(self) -> dict[str, str]:
-        """For Java's clients and tools, Spark, and `odradek --command-config`."""
+        """Settings for Java's clients and tools, Spark, and `odradek --command-config`."""
         settings = {"security.protocol": self.protocol}
         if self.ca_file:
             settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_file}
@@ -67,7 +67,7 @@ class Login(NamedTuple):
 
     @property
     def librdkafka(self) -> dict[str, str]:
-        """For confluent-kafka, kcat and other clients on librdkafka."""
+        """Settings for confluent-kafka, kcat and other clients on librdkafka."""
         settings = {"security.protocol": self.protocol}
         if self.ca_file:
             settings["ssl.ca.location"] = self.ca_file
@@ -86,7 +86,7 @@ class Login(NamedTuple):
 
     @property
     def python(self) -> dict[str, Any]:
-        """For aiokafka and kafka-python."""
+        """Settings for aiokafka and kafka-python."""
         settings: dict[str, Any] = {"security_protocol": self.protocol}
         if self.ca_file:
             import ssl
@@ -103,7 +103,7 @@ class Login(NamedTuple):
         return settings
 
     def client_settings(self, bootstrap: str) -> "ClientSettings":
-        """For our own client."""
+        """Return the settings for our own client."""
         from odradek.client.properties import parse_properties
 
         return parse_properties({"bootstrap.servers": bootstrap, **self.java}).client
@@ -162,7 +162,7 @@ class Security:
         return str(path)
 
     def settings_of(self, node: str, *, is_controller: bool = False) -> dict[str, str]:
-        """Those of a broker, besides its listeners. A controller has a listener for other nodes."""
+        """Return the settings of a broker, besides its listeners. A controller has a listener for other nodes."""
         if self._directory is None:
             return {}
         name = self.protocol

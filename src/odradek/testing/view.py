@@ -45,14 +45,14 @@ class View:
         self._nodes = nodes
 
     def _ask(self, node: Node, request: Message, response_type: type[Response]) -> Response | None:
-        """None if it has ended, or does not respond: it may have been killed, or cut off, just now."""
+        """Ask a node; None if it has ended or does not respond: it may have been killed, or cut off, just now."""
         try:
             return ask(node.bootstrap, request, response_type, RESPONSE_TIMEOUT_S, node.login)
         except ConnectionLost:
             return None
 
     def _ask_all(self, request: Message, response_type: type[Response]) -> Iterator[Response]:
-        """Those that are cut off from somebody only if there are no others."""
+        """Ask all nodes; those that are cut off from somebody only if there are no others."""
         whole = [node for node in self._nodes if node.is_whole]
         for node in whole or [node for node in self._nodes if node.serves_clients]:
             if (response := self._ask(node, request, response_type)) is not None:

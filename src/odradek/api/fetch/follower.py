@@ -152,7 +152,7 @@ class FollowerFetch:
         if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = self._leader_of(wanted)  # a follower starts over where our log starts
             return leader.describe()._replace(error_code=error.code)
-        return self._parts.refuse(self._request, wanted, error)
+        return self._parts.refuse(self._request, wanted, error, is_follower=True)
 
     # --- waiting ---
 

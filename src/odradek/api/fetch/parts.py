@@ -46,8 +46,11 @@ class FetchParts:
         # Consumers are sent to replicas in their racks.
         self.selects_by_rack: bool = config["replica.selector.class"] == RACK_AWARE_SELECTOR
 
-    def refuse(self, request: Request, wanted: Wanted, error: KafkaError | OSError) -> Fetched:
-        """A partition that cannot be read."""
+    def refuse(
+        self, request: Request, wanted: Wanted, error: KafkaError | OSError, *, is_follower: bool = False
+    ) -> Fetched:
+        """Answer for a partition that cannot be read. A follower may know a new topic before we do: it tries again, and
+        says itself if that lasts."""
         index = wanted.asked.partition
         if isinstance(error, OSError):
             if not isinstance(
@@ -56,7 +59,10 @@ class FetchParts:
                 log_unreadable(wanted.topic or str(wanted.topic_id), index, error)
             return FetchedPartition(index, ErrorCode.KAFKA_STORAGE_ERROR)
         topic = wanted.topic or self.cluster.topic_name(wanted.topic_id) or str(wanted.topic_id)
-        request.refused(f"{shown(topic)}, partition {index}", error.code, error.message)
+        is_routine = is_follower and error.code in UNKNOWN
+        request.refused(
+            f"{shown(topic)}, partition {index}", error.code, error.message, is_routine=is_routine
+        )
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
         hint = None
         if error.code in HINTED and request.version >= HINTS_SINCE:

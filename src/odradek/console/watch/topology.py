@@ -94,7 +94,7 @@ class TopologyTask:
             under_min_isr=under_min_isr(lacking, fewest),
             offline=[one for one in partitions if one.leader is None],
             quorum_problem=problem,
-            tolerance=tolerance_of(partitions, fewest, quorum) if are_all_known else None,
+            tolerance=tolerance_of(partitions, fewest, quorum, problem) if are_all_known else None,
         )
         controller = quorum.leader if quorum is not None else found.controller
         topics = {name: topic_seen(found.topics[name]) for name in sorted(found.topics)}
