@@ -123,10 +123,13 @@ odradek_received_bytes_total{side="nodes"} 7
 odradek_sync_seconds_bucket{le="0.005"} 90
 odradek_sync_seconds_bucket{le="0.05"} 99
 odradek_sync_seconds_bucket{le="+Inf"} 100
+odradek_event_loop_lag_seconds_bucket{le="0.001"} 7
+odradek_event_loop_lag_seconds_bucket{le="+Inf"} 7
 """
     numbers = read_numbers(page)
     assert (numbers["requests"], numbers["received"]) == (15.0, 1000.0)
-    assert percentile(numbers, 0.99) == 0.05
-    assert percentile(numbers, 0.5) == 0.005
-    assert percentile(numbers, 0.999) == 0.05, "the highest bound that there is"
-    assert percentile({}, 0.99) is None
+    assert percentile(numbers, "sync", 0.99) == 0.05
+    assert percentile(numbers, "sync", 0.5) == 0.005
+    assert percentile(numbers, "sync", 0.999) == 0.05, "the highest bound that there is"
+    assert percentile({}, "sync", 0.99) is None
+    assert percentile(numbers, "lag", 0.99) == 0.001

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from odradek.admin.failures import AdminError
+from odradek.console.messages import child, searches
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.showing import ALONE, IN_A_LIST, show
 from tests.console.conftest import API, Browser
@@ -150,6 +153,59 @@ def test_downloads(browser: Browser, ten: str) -> None:
     assert "attachment" in answer.headers["content-disposition"]
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert [row["key"] for row in rows][-1] == "'=1+1"
+
+
+def test_a_download_that_fails_is_no_file(browser: Browser, ten: str) -> None:
+    answer = browser.get(f"{API}/topics/no-such-topic-here/download?format=csv")
+    assert (answer.status_code, "no such topic" in answer.json()["error"]) == (409, True)
+
+
+def test_few_downloads_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "start_child", waiting_child)
+    downloads = searches.Downloads()
+    running = [downloads.start({}) for _ in range(searches.MOST_DOWNLOADS)]
+    with pytest.raises(AdminError, match="downloads are running"):
+        downloads.start({})
+    running.pop()
+    running.append(downloads.start({}))
+
+
+def waiting_child(job: object) -> subprocess.Popen[bytes]:
+    """It says something, and goes on until it is ended."""
+    return subprocess.Popen(["/bin/sh", "-c", "echo begun; exec sleep 600"], stdout=subprocess.PIPE)
+
+
+def test_a_search_that_nobody_asks_about_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "start_child", lambda job: subprocess.Popen(["sleep", "600"], stdout=-1))
+    monkeypatch.setattr(searches, "FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(searches, "LOOK_S", 0.01)
+    search = searches.Searches().start("somebody", {"limit": 1})
+    limit_s = time.monotonic() + 30
+    while search.is_running:
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+def test_conditions_are_bounded(browser: Browser, ten: str) -> None:
+    for filters in (["x"] * 21, ["x" * 2001]):
+        answer = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": filters})
+        assert (answer.status_code, "at most 20 conditions" in answer.text) == (400, True)
+
+
+def test_a_record_is_not_sent_into_an_internal_topic(browser: Browser, ten: str) -> None:
+    path = f"{API}/topics/{ten}/messages/0/0/again"
+    answer = browser.send("POST", path, {"topic": "__consumer_offsets"})
+    assert (answer.status_code, "internal topics" in answer.text) == (400, True)
+
+
+def test_text_that_a_spreadsheet_would_run_is_quoted() -> None:
+    assert [child._text_cell(text) for text in ("-A1", "=1", "@x", "-1.5", "a")] == [
+        "'-A1",
+        "'=1",
+        "'@x",
+        "-1.5",
+        "a",
+    ]
 
 
 def no_schema(data: bytes) -> object:

@@ -59,6 +59,8 @@ def test_every_page_and_action_works_on_apache_kafka(kafka: KafkaPeer) -> None:
             "/transactions?hanging=true",
             "/pipelines",
             "/users",
+            "/acls",
+            "/quotas",
         ):
             page = client.get(f"/c/kafka{path}")
             assert page.status_code == 200, (path, page.text)

@@ -7,7 +7,7 @@ from odradek.admin.access import Access
 from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
 from odradek.console.messages.schemas import Schemas
-from odradek.console.messages.searches import Searches
+from odradek.console.messages.searches import Downloads, Searches
 from odradek.console.picture.album import Album
 from odradek.console.picture.exercise import Exercises
 from odradek.console.sessions import Sessions
@@ -54,7 +54,7 @@ class Console:
         self.clusters = {
             name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
         }
-        self.searches = Searches()
+        self.searches, self.downloads = Searches(), Downloads()
         self.exercises = Exercises()
         self.schemas = Schemas(settings.schema_registry)
         self.started_s = time.monotonic()

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from odradek.admin.dead_letters import Letter
-from odradek.admin.failures import AdminError, BadRequest, NoContact
+from odradek.admin.failures import AdminError, NoContact
 from odradek.admin.places import is_internal
 from odradek.console.messages.letters import (
     Replayed,
@@ -18,7 +18,8 @@ from odradek.console.messages.letters import (
     replay,
 )
 from odradek.console.messages.reading import reaching
-from odradek.console.messages.showing import Found
+from odradek.console.messages.showing import Found, printable
+from odradek.console.pages.topics import check_ours
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, NotFound, doc
 from odradek.console.users import Role
@@ -181,7 +182,7 @@ def letters_view(ask: Ask) -> LettersPage:
 
 
 def letter_row(found: Found, letter: Letter) -> LetterRow:
-    facts = {name: "" if value is None else str(value) for name, value in letter.facts.items()}
+    facts = {name: "" if value is None else printable(str(value)) for name, value in letter.facts.items()}
     origin = f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
     return LetterRow(
         partition=found.partition,
@@ -200,7 +201,7 @@ def letter_row(found: Found, letter: Letter) -> LetterRow:
 def text_of(value: bytes | None) -> str:
     if value is None:
         return "null"
-    text = value[: 4 * TEXT_SHOWN].decode(errors="replace")
+    text = printable(value[: 4 * TEXT_SHOWN].decode(errors="replace"))
     return text[:TEXT_SHOWN] + ("…" if len(text) > TEXT_SHOWN else "")
 
 
@@ -224,8 +225,7 @@ class ReplayOutcome:
 def replay_letters(ask: Ask) -> ReplayOutcome:
     body: ReplayBody = ask.body
     for name in (body.topic, body.to):
-        if name is not None and is_internal(name):
-            raise BadRequest(f"{name} is an internal topic: the cluster keeps its own state there")
+        check_ours(name or "")
     found = replay(ask.access(), body.topic, body.to, everything=body.everything, dry=body.dry_run)
     return ReplayOutcome(found.sent, found.kept, found.reasons, found.is_all, told(found, body.dry_run))
 

@@ -1,7 +1,6 @@
-// Groups: found as one types, and their offsets reset after a preview. What the preview showed is sent with the change,
-// so that the console can refuse it if somebody else was faster.
+// A group: its offsets are reset after a preview. What the preview showed is sent with the change, so that the console can
+// refuse it if somebody else was faster.
 import { send } from "./actions.js";
-import { searchable } from "./search.js";
 
 const api = document.querySelector('meta[name="api"]').content;
 
@@ -69,7 +68,5 @@ function resettable(form) {
   forget();
 }
 
-const list = document.getElementById("groups");
-if (list) searchable(document.getElementById("search-form"), list);
 const resetForm = document.getElementById("reset-form");
 if (resetForm) resettable(resetForm);
