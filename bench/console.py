@@ -208,7 +208,7 @@ def searches(visitor: Visitor) -> Iterator[Figure]:
         "reader-123\\b nothing",
         "key=key-500",
         "value.$.order=123456",
-        'value~reader-99[0-5]",',
+        "value~reader-99[0-5]$",
     ):
         found = search(visitor, condition)
         yield Figure(f"search {condition}", found.whole_s, "s", 10.0)

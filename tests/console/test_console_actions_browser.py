@@ -95,6 +95,7 @@ def test_offsets_are_reset_after_a_preview_and_the_group_deleted(
     page.get_by_label("Value").fill("-3")
     page.get_by_role("button", name="Preview").click()
     row = page.locator("#preview tbody tr")
+    row.wait_for()
     assert row.all_inner_texts() == [f"{orders}-0\t4\t1\t-3"]
     page.get_by_role("button", name="Set these offsets").click()
     page.get_by_text("Set the offsets of").wait_for()

@@ -116,7 +116,7 @@ class Site:
     async def missing(self, request: Request, error: Exception) -> Response:
         if request.url.path.startswith("/api"):
             return JSONResponse({"error": "there is nothing here"}, 404)
-        return HTMLResponse(self._renderer.failure(request, None, "there is no such page"), 404)
+        return HTMLResponse(self._renderer.failure(request, None, None, "there is no such page"), 404)
 
     # Logins
 

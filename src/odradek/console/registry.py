@@ -94,7 +94,7 @@ class Routes:
                 status, reason = told(error)
                 if is_fragment:
                     return JSONResponse({"error": reason}, status)
-                return HTMLResponse(self.renderer.failure(request, ask, reason), status)
+                return HTMLResponse(self.renderer.failure(request, ask, page, reason), status)
 
         return endpoint
 

@@ -76,11 +76,11 @@ class Renderer:
             "is_admin": ask.session.role >= Role.ADMIN,
         }
 
-    def failure(self, request: Request, ask: "Ask | None", reason: str) -> str:
-        shared = self._shared(ask) if ask is not None else None
-        return self._environment.get_template("failure.html").render(
-            reason=reason, shared=shared, title="Failed"
-        )
+    def failure(self, request: Request, ask: "Ask | None", page: "Page | None", reason: str) -> str:
+        """Inside of the page's frame, if it is known which one that is."""
+        shared = self._shared(ask) if ask is not None and page is not None else {}
+        values = {"reason": reason, "title": "Failed", "page": page, "shared": shared, **shared}
+        return self._environment.get_template("failure.html").render(values)
 
     def plain(self, template: str, **values: Any) -> str:
         return self._environment.get_template(template).render(**values)

@@ -154,7 +154,7 @@ PAGES = [
         query=QuotasQuery,
         nav="Quotas",
         live_template="quotas_live.html",
-        script="list.js",
+        script="quotas.js",
         role=Role.ADMIN,
         needs="quotas",
     )

@@ -54,6 +54,7 @@ function fill(form, values) {
   for (const [name, value] of Object.entries(values)) {
     if (form.elements[name]) form.elements[name].value = value ?? "";
   }
+  form.dispatchEvent(new Event("input"));
 }
 
 function settingBody(form, submitter) {

@@ -111,5 +111,6 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 localTimes(document);
+document.querySelector(".side a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
 if (cluster) "SharedWorker" in window ? listenByWorker() : listenHere();
 setInterval(ask, 1000); // what was in use a moment ago

@@ -7,7 +7,7 @@ const parts = section.dataset.parts.split(" ");
 const PAUSE_MS = 1000;
 let isAsking = false;
 let isWanted = false;
-let asked = 0;
+let asked = -PAUSE_MS;
 
 function address() {
   const query = new URLSearchParams(location.search);
