@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -245,6 +246,23 @@ def test_the_newest_of_many_large_messages_are_found_within_bounds(
     assert found[0] == 11
     assert len(found) < 12
     assert found == sorted(found, reverse=True)
+
+
+def test_a_message_of_ten_megabytes(browser: Browser, bootstrap: str) -> None:
+    topic = f"large-{uuid.uuid4().hex[:8]}"
+    settings = {"max.message.bytes": "11000000"}
+    browser.send("POST", f"{API}/topics", {"topic": topic, "partitions": 1, "configs": settings})
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 11_000_000})
+    for letter in (b"a", b"b"):
+        producer.produce(topic, letter * 10_000_000, partition=0)
+    assert producer.flush(30) == 0
+    newest = read(browser, topic)["records"][0]["value"]
+    assert (newest["text"], newest["size_bytes"]) == ("b" * IN_A_LIST, 10_000_000)
+    page = browser.get(f"/c/test/topics/{topic}/messages/0/1").text
+    assert "Download all of it" in page
+    assert len(page) < 300_000
+    file = browser.get(f"{API}/topics/{topic}/download?start=1&limit=1").content
+    assert json.loads(file)["value"] == "b" * 10_000_000
 
 
 def test_a_search_can_be_cancelled(browser: Browser, ten: str) -> None:

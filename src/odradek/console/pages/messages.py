@@ -11,6 +11,7 @@ from odradek.admin.message_filter import compile_filters
 from odradek.admin.message_text import from_json, parse_time_ms
 from odradek.client.cluster import EARLIEST
 from odradek.console.messages.reading import (
+    Cursor,
     RecordsRead,
     format_cursor,
     parse_cursor,
@@ -20,7 +21,7 @@ from odradek.console.messages.reading import (
 )
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.sending import Outgoing, Sent, send
-from odradek.console.messages.showing import ALONE, IN_A_LIST, VIEWS, RecordView, show_record
+from odradek.console.messages.showing import ALONE, IN_A_LIST, VIEWS, Found, RecordView, show_record
 from odradek.console.pages.topics import check_ours, guarded
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, doc
@@ -59,24 +60,29 @@ def messages_view(ask: Ask) -> MessagesPage:
         raise BadRequest(f"view is one of {', '.join(VIEWS)}")
     limit = min(max(1, query.limit), MOST_ON_A_PAGE)
     found = _read(ask, query, limit)
+    older, newer = format_cursor(found.older), format_cursor(found.newer)
+    return MessagesPage(ask.path["topic"], found.records, older, newer, query)
+
+
+def _read(ask: Ask, query: MessagesQuery, limit: int) -> RecordsRead[RecordView]:
     decode = schemas(ask).decode
-    shown = [show_record(one, query.view, IN_A_LIST, decode) for one in found.records]
-    return MessagesPage(
-        ask.path["topic"], shown, format_cursor(found.older), format_cursor(found.newer), query
-    )
+    place = ask.access(), ask.path["topic"], query.partition, limit
+
+    def keep(found: Found) -> RecordView:
+        return show_record(found, query.view, IN_A_LIST, decode)
+
+    if not query.after and (query.before or query.start in ("", "newest", "latest")):
+        return read_newest(*place, parse_cursor(query.before) or None, keep)
+    return read_forward(*place, _begin(ask, query), keep)
 
 
-def _read(ask: Ask, query: MessagesQuery, limit: int) -> RecordsRead:
-    access, topic = ask.access(), ask.path["topic"]
+def _begin(ask: Ask, query: MessagesQuery) -> int | Cursor:
     if query.after:
-        return read_forward(access, topic, query.partition, limit, parse_cursor(query.after))
-    if query.before or query.start in ("", "newest", "latest"):
-        return read_newest(access, topic, query.partition, limit, parse_cursor(query.before) or None)
+        return parse_cursor(query.after)
     start_ms, offset = start_of(query.start)
     if offset is None:
-        return read_forward(access, topic, query.partition, limit, EARLIEST if start_ms is None else start_ms)
-    partitions = range(len(_partitions(ask, topic)))
-    return read_forward(access, topic, query.partition, limit, dict.fromkeys(partitions, offset))
+        return EARLIEST if start_ms is None else start_ms
+    return dict.fromkeys(range(len(_partitions(ask, ask.path["topic"]))), offset)
 
 
 def _partitions(ask: Ask, topic: str) -> Any:

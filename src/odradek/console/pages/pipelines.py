@@ -169,19 +169,21 @@ def letters_view(ask: Ask) -> LettersPage:
     if is_internal(topic):
         raise NotFound(f"{topic} has no dead letters")
     _check_contact(seen)
-    found = newest_letters(access, topic, LETTERS_COUNTED)
-    letters = [(one, letter) for one, letter in found if letter is not None]
-    reasons = Counter(letter.facts["reason"] for _, letter in letters)
-    rows = [letter_row(one, letter) for one, letter in letters[:LETTERS_SHOWN]]
+    found = newest_letters(access, topic, LETTERS_COUNTED, letter_row)
+    letters = [one for one in found if one is not None]
+    reasons = Counter(one.reason for one in letters)
     begins = progress_of(access, topic)
     ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
     waiting = None
     if ends is not None and len(ends) == len(begins):
         waiting = sum(max(ends[number] - begin, 0) for number, begin in begins.items())
-    return LettersPage(topic, rows, reasons.most_common(20), len(letters), len(found) - len(letters), waiting)
+    shown, others = letters[:LETTERS_SHOWN], len(found) - len(letters)
+    return LettersPage(topic, shown, reasons.most_common(20), len(letters), others, waiting)
 
 
-def letter_row(found: Found, letter: Letter) -> LetterRow:
+def letter_row(found: Found, letter: Letter | None) -> LetterRow | None:
+    if letter is None:
+        return None
     facts = {name: "" if value is None else printable(str(value)) for name, value in letter.facts.items()}
     origin = f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
     return LetterRow(
