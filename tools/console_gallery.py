@@ -4,6 +4,7 @@
 
     empty     a cluster of three without anything in it
     store     the same with a bookstore, and then with a broker killed
+    busy      one broker with pipelines, an open transaction, members, users, ACLs and quotas
     large     30 brokers, 1,000 partitions of a topic, 2,000 topics: not real, only what a poller might have seen
     broken    brokers away, a full disk, partitions without a leader and under min.insync.replicas: not real either
 
@@ -24,12 +25,23 @@ from typing import Any
 from unittest import mock
 
 import uvicorn
+from confluent_kafka import Consumer, Producer
 from playwright.sync_api import sync_playwright
 from screenshots import CHROMIUM, FLAGS, console, read, seed
 
+from odradek.acls.acl import Acl
+from odradek.acls.codes import Operation, Pattern, Permission, Resource
 from odradek.admin.access import Access
+from odradek.admin.acls import create_acls
 from odradek.admin.capabilities import APIS
+from odradek.admin.quotas import alter_quotas
 from odradek.admin.status import BrokerStatus, ClusterStatus, PartitionStatus
+from odradek.admin.users import set_password
+from odradek.client.cluster import borrow_cluster
+from odradek.client.properties import parse_properties
+from odradek.client.settings import ProduceSettings
+from odradek.client.transactions import TransactionalProducer
+from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.console.app import build_app
 from odradek.console.pages import picture
 from odradek.console.picture.scene import (
@@ -53,6 +65,8 @@ from odradek.console.watch.seen import (
     TopicSeen,
     Topology,
 )
+from odradek.ledger.record import Entry
+from odradek.ledger.topic import Ledger
 from odradek.testing import cluster
 
 LOOKS = {
@@ -302,6 +316,66 @@ def take_real(gallery: Gallery) -> None:
             gallery.take(f"killed-{page}", address + PAGES[page])
 
 
+def take_busy(gallery: Gallery) -> None:
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    with cluster(1, **settings) as kafka, console(kafka.bootstrap) as address:
+        for name in ("orders", "looks", "returns", "dead-letters"):
+            kafka.create_topic(name, 3)
+        seed(kafka.bootstrap)
+        reader, _ = busy(kafka.bootstrap)  # its transaction stays open for a minute
+        time.sleep(8)
+        for page in ("group", "transactions", "pipelines", "dead-letters", "users", "acls", "quotas"):
+            path = PAGES[page].replace("billing", "odradek-pipeline-shop-totals")
+            gallery.take(f"busy-{page}", address + path)
+        gallery.take("busy-transaction", f"{address}/transaction?id=billing-7")
+        gallery.take("busy-acls-add", address + PAGES["acls"], _presser("Add ACL"))
+        gallery.take(
+            "busy-acls-who",
+            f"{address}/acls?principal=User:alice&operation=DESCRIBE&resource_type=TOPIC&resource_name=orders",
+        )
+        reader.close()
+
+
+def busy(bootstrap: str) -> tuple[Consumer, Producer]:
+    access, now_ms = Access(bootstrap, {}), time.time_ns() // 1_000_000
+    set_password(access, "alice", "SCRAM-SHA-512", "secret", 4096)
+    alter_quotas(access, {"user": "alice", "client-id": None}, {"producer_byte_rate": 2**20})
+    alter_quotas(access, {"user": "alice"}, {"request_percentage": 50.0})
+    alter_quotas(access, {"ip": None}, {"connection_creation_rate": 20.0})
+    allow, deny = (Resource.TOPIC, "orders", Pattern.LITERAL, "User:alice", "*"), (Resource.GROUP, "team-a.")
+    create_acls(access, [Acl(*allow, Operation.READ, Permission.ALLOW)])
+    create_acls(access, [Acl(*deny, Pattern.PREFIXED, "User:*", "*", Operation.ALL, Permission.DENY)])
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "billing-7"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("returns", b"not yet")
+    producer.flush()
+    facts = {"pipeline": "shop", "stage": "decode", "name": "orders", "content": "record", "topic": "orders"}
+    letters = Producer({"bootstrap.servers": bootstrap})
+    for number in range(30):
+        reason = "not JSON: Expecting value: line 1 column 1" if number % 3 else "amount is not a number"
+        told = facts | {"reason": reason, "partition": "0", "offset": str(number), "timestamp": str(now_ms)}
+        headers = [(f"odradek.{name}", value.encode()) for name, value in told.items()]
+        letters.produce("dead-letters", b"{amount: many, and more that is not JSON}", headers=headers)
+    letters.flush()
+    with borrow_cluster(parse_properties({"bootstrap.servers": bootstrap}).client) as reached:
+        ledger = Ledger(reached)
+        sink = TransactionalProducer(reached, "odradek-once-shop", ProduceSettings(), 60_000)
+        ledger.ensure()
+        sink.initialize()
+        phases = {"read": 210, "transform": 340, "send": 900, "commit": 120}
+        entry = Entry(41, "f", 52_340, 1_600, now_ms, "shop totals", ("totals", "totals-by-hour"), phases)
+        sink.send([ledger.encoded("5f1c-a-long-name-of-a-checkpoint", entry, now_ms)])
+        sink.commit()
+    group = {"group.id": "odradek-pipeline-shop-totals", "auto.offset.reset": "earliest"}
+    reader = Consumer({"bootstrap.servers": bootstrap, "client.id": "reader-1", **group})
+    reader.subscribe(["orders"])
+    while not reader.consume(500, 1.0):
+        pass
+    reader.commit(asynchronous=False)
+    return reader, producer
+
+
 def _presser(button: str) -> Callable[[Any], None]:
     return lambda page: page.get_by_role("button", name=button).first.click()
 
@@ -309,9 +383,9 @@ def _presser(button: str) -> Callable[[Any], None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Take pictures of every page of the console.")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", nargs="*", choices=("real", "large", "broken"))
+    parser.add_argument("--only", nargs="*", choices=("real", "busy", "large", "broken"))
     options = parser.parse_args()
-    wanted = options.only or ["real", "large", "broken"]
+    wanted = options.only or ["real", "busy", "large", "broken"]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         gallery = Gallery(browser, options.directory)
@@ -321,6 +395,8 @@ def main() -> None:
             take_seen(gallery, "broken", broken(), "returns")
         if "real" in wanted:
             take_real(gallery)
+        if "busy" in wanted:
+            take_busy(gallery)
         browser.close()
 
 
