@@ -3,6 +3,7 @@
 from odradek.admin.places import Place
 from odradek.console.picture.album import MOST_SCENES, Album
 from odradek.console.picture.scene import Scene
+from odradek.console.watch.disks import FreeSpace
 from odradek.console.watch.lag import MOST_GROUPS, LagHistories, LagHistory, caught_up_in_s
 from odradek.console.watch.ledger import SinkHistory
 from odradek.ledger.record import Entry
@@ -63,3 +64,17 @@ def test_an_album_asks_once_however_many_look() -> None:
         album.look(one, ask)
     album.look("orders", ask)
     assert len(asked) == MOST_SCENES + 2
+
+
+def test_when_a_disk_will_be_full() -> None:
+    space = FreeSpace()
+    assert space.note(10_000, 0.0) is None, "nobody knows yet"
+    assert space.note(9_900, 100.0) is None, "nor after so short a time"
+    assert space.note(9_000, 400.0) == 3_600.0
+    assert space.note(20_000, 500.0) is None, "somebody made room"
+
+
+def test_a_disk_that_fills_slowly_has_no_end() -> None:
+    space = FreeSpace()
+    space.note(10**12, 0.0)
+    assert space.note(10**12 - 1, 1_000.0) is None
