@@ -256,7 +256,10 @@ def test_a_login_a_viewer_and_an_end(chromium: Any, bootstrap: str, tmp_path: Pa
         page.get_by_role("heading", name="Topics").wait_for()
         assert page.get_by_role("button", name="Create topic").count() == 0
         assert page.get_by_role("link", name="Users").count() == 0
+        other = context.new_page()
+        other.goto("/c/test/topics?search=or")
         page.get_by_role("button", name="Log out").click()
         page.wait_for_url("**/login")
+        other.get_by_label("Password").wait_for()
         page.goto("/c/test/topics")
         page.get_by_label("Password").wait_for()

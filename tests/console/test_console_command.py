@@ -89,7 +89,8 @@ def test_it_speaks_tls_and_asks_for_a_login(bootstrap: str, tmp_path: Path) -> N
     for name, data in (("cert.pem", issued.certificate), ("key.pem", issued.key)):
         (tmp_path / name).write_text(data)
     write_user(tmp_path / "users.toml", "alice", "right", Role.ADMIN)
-    files = [f"--{option}={tmp_path / name}" for option, name in FILES.items()]
+    audit = tmp_path / "audit"
+    files = [f"--audit-log={audit}", *(f"--{option}={tmp_path / name}" for option, name in FILES.items())]
     command = odradek_command("console", "-b", bootstrap, "--port", "0", "--lifeline", *files)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -102,12 +103,14 @@ def test_it_speaks_tls_and_asks_for_a_login(bootstrap: str, tmp_path: Path) -> N
             assert answer.url == f"{address}/login?next=%2F"
             token = answer.read().decode().split('name="csrf-token" content="')[1].split('"')[0]
         headers = {"X-CSRF-Token": token, "Origin": address, "Content-Type": "application/json"}
+        headers["X-Forwarded-For"] = "192.0.2.1"
         body = b'{"user": "alice", "password": "right"}'
         with browser.open(urllib.request.Request(f"{address}/login", body, headers), timeout=30) as answer:
             cookie = answer.headers["set-cookie"]
         assert cookie.startswith("__Host-") and "Secure" in cookie and "HttpOnly" in cookie
         with browser.open(f"{address}/api/session", timeout=30) as answer:
             assert json.load(answer)["user"] == "alice"
+        assert json.loads(audit.read_text())["address"] in ("127.0.0.1", "::1"), "others may say anything"
         with pytest.raises(OSError):
             urllib.request.urlopen(address.replace("https", "http"), timeout=30)
         process.terminate()

@@ -12,7 +12,7 @@ from odradek.admin.access import Access
 from odradek.admin.failures import AdminError
 from odradek.admin.offsets import commit_offsets
 from odradek.admin.places import Place
-from odradek.console.gate import MAX_BODY_BYTES
+from odradek.console.gate import MAX_BODY_BYTES, MAX_LOGIN_BYTES
 from odradek.console.sessions import MOST_SESSIONS, Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.users import (
@@ -91,6 +91,14 @@ def test_oversized_bodies_are_refused(browser: Browser) -> None:
     headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
     answer = browser.client.post(f"{API}/topics", content=pieces(), headers=headers)
     assert answer.status_code == 413
+
+
+def test_strangers_may_send_little(consoles: Callable[..., Browser], users_file: Path) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    browser = consoles(users_file=users_file)
+    assert log_in(browser, "alice", "x" * MAX_LOGIN_BYTES) == 413
+    assert log_in(browser, "alice", "right") == 200
+    assert browser.send("POST", f"{API}/topics", {"topic": "x" * MAX_LOGIN_BYTES}).status_code == 409
 
 
 def test_bodies_that_are_not_json_objects_are_refused(browser: Browser) -> None:

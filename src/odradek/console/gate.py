@@ -21,6 +21,7 @@ from odradek.console.sessions import Session, Sessions
 from odradek.console.settings import ConsoleSettings
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_LOGIN_BYTES = 16 * 1024  # of those who have not logged in
 TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES} bytes"
 SAFE_METHODS = ("GET", "HEAD")
 PUBLIC = ("/login", "/static/", "/favicon.ico")
@@ -64,8 +65,10 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, outgoing)
             return
+        is_known = scope["session"] is not None and scope["session"].user is not None
+        bounded = _Bounded(receive, MAX_BODY_BYTES if is_known else MAX_LOGIN_BYTES)
         try:
-            await self._app(scope, _Bounded(receive), outgoing)
+            await self._app(scope, bounded, outgoing)
         except TooLarge:
             if not outgoing.has_started:
                 await too_large()(scope, receive, outgoing)
@@ -147,14 +150,14 @@ def too_large() -> Response:
 class _Bounded:
     """Receives a body up to the limit, whatever its headers say."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most = receive, most
         self._received = 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._received += len(message.get("body", b""))
-        if self._received > MAX_BODY_BYTES:
+        if self._received > self._most:
             raise TooLarge
         return message
 

@@ -1,5 +1,6 @@
 // Messages: follow the end of a topic, and search all of it. Rows are made of text nodes, never of HTML.
 import { send, say } from "./actions.js";
+import { element } from "./dom.js";
 import { localTimes } from "./live.js";
 
 const MOST_ROWS = 1000;
@@ -9,13 +10,6 @@ const progress = document.getElementById("progress");
 const meter = document.getElementById("meter");
 const pager = document.getElementById("pager");
 const read = document.getElementById("read");
-
-function element(name, text, className) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
 
 function cell(row, className) {
   const made = element("td", undefined, className);
