@@ -18,7 +18,7 @@ from odradek.admin.librdkafka import failures_told, kafka, make_client
 from odradek.admin.metadata import existing_partitions, metadata_of
 from odradek.admin.offsets import commit_offsets, committed_offsets, start_offsets
 from odradek.admin.places import Place
-from odradek.console.messages.reading import Cursor, Kept, read_forward, read_newest
+from odradek.console.messages.reading import Cursor, Kept, RecordsRead, read_forward, read_newest
 from odradek.console.messages.showing import Found
 from odradek.console.requests import NotFound
 from odradek.model import TopicPartition
@@ -64,9 +64,9 @@ def can_be_sent(letter: Letter) -> bool:
 
 def newest_letters(
     access: Access, topic: str, limit: int, keep: Callable[[Found, Letter | None], Kept]
-) -> list[Kept]:
+) -> RecordsRead[Kept]:
     """What `keep` makes of each record and of the letter that it is, if it is one."""
-    return read_newest(access, topic, None, limit, None, lambda one: keep(one, letter_of(topic, one))).records
+    return read_newest(access, topic, None, limit, None, lambda one: keep(one, letter_of(topic, one)))
 
 
 def progress_of(access: Access, topic: str, *, everything: bool = False) -> Cursor:

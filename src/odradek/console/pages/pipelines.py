@@ -160,25 +160,29 @@ class LettersPage:
     reasons: list[tuple[str, int]]  # of the newest ones
     counted: int
     others: int  # records that are no dead letters
-    waiting: int | None  # offsets that were not replayed from here
+    waiting: int  # of these, not sent again from here
+    is_more_waiting: bool  # perhaps: there are older ones
 
 
 def letters_view(ask: Ask) -> LettersPage:
     topic, access = ask.query.topic, ask.access()
-    seen = ask.cluster.seen
     if is_internal(topic):
         raise NotFound(f"{topic} has no dead letters")
-    _check_contact(seen)
+    _check_contact(ask.cluster.seen)
     found = newest_letters(access, topic, LETTERS_COUNTED, letter_row)
-    letters = [one for one in found if one is not None]
-    reasons = Counter(one.reason for one in letters)
+    letters = [one for one in found.records if one is not None]
     begins = progress_of(access, topic)
-    ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
-    waiting = None
-    if ends is not None and len(ends) == len(begins):
-        waiting = sum(max(ends[number] - begin, 0) for number, begin in begins.items())
-    shown, others = letters[:LETTERS_SHOWN], len(found) - len(letters)
-    return LettersPage(topic, shown, reasons.most_common(20), len(letters), others, waiting)
+    waiting = sum(one.offset >= begins.get(one.partition, 0) for one in letters)
+    is_more = any(begins.get(number, 0) < offset for number, offset in found.older.items())
+    return LettersPage(
+        topic,
+        letters[:LETTERS_SHOWN],
+        Counter(one.reason for one in letters).most_common(20),
+        len(letters),
+        len(found.records) - len(letters),
+        waiting,
+        is_more,
+    )
 
 
 def letter_row(found: Found, letter: Letter | None) -> LetterRow | None:
