@@ -20,7 +20,7 @@ from odradek.admin.access import Access
 from odradek.console.app import build_app
 from odradek.console.settings import ConsoleSettings
 from odradek.console.users import Role, write_user
-from tests.console.test_console_browser import chromium, page  # noqa: F401
+from tests.console.test_console_browser import PATIENCE_MS, chromium, page  # noqa: F401
 from tests.console.test_console_pipelines import letter_headers
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -71,7 +71,7 @@ def orders(bootstrap: str) -> str:
 
 
 def until(condition: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + 30
+    limit_s = time.monotonic() + PATIENCE_MS / 1000
     while not condition():
         assert time.monotonic() < limit_s
         time.sleep(0.02)
@@ -208,6 +208,7 @@ def test_many_tabs_have_one_stream_which_hidden_tabs_do_not_need(
     settings = ConsoleSettings({"test": Access(bootstrap, {})})
     with served(settings) as (address, console), ExitStack() as stack:
         context = chromium.new_context(base_url=address)
+        context.set_default_timeout(PATIENCE_MS)
         stack.callback(context.close)
         tabs = [context.new_page() for _ in range(MORE_THAN_HTTP_ALLOWS)]
         for tab in tabs:
@@ -243,6 +244,7 @@ def test_a_login_a_viewer_and_an_end(chromium: Any, bootstrap: str, tmp_path: Pa
     settings = ConsoleSettings({"test": Access(bootstrap, {})}, users_file=users)
     with served(settings) as (address, _), ExitStack() as stack:
         context = chromium.new_context(base_url=address)
+        context.set_default_timeout(PATIENCE_MS)
         stack.callback(context.close)
         page = context.new_page()
         page.goto("/c/test/topics?search=or")
