@@ -183,6 +183,11 @@ def test_a_search_is_cancelled_and_records_are_downloaded(
     page.get_by_role("button", name="Search").click()
     page.get_by_role("button", name="Cancel").first.click()
     page.get_by_text(re.compile(r"Found 0 in .* s\.")).wait_for()
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Cancel").first.wait_for()
+    page.locator("#search").fill("key=key-3")
+    page.get_by_role("button", name="Search").click()  # while the other one runs
+    page.get_by_text(re.compile(r"Found 1 in 11 of 11 records, .* s\.")).wait_for()
     page.locator("#search").fill("key=key-7")
     for kind in ("JSON lines", "CSV"):
         with page.expect_download() as download:

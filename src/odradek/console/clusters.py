@@ -17,6 +17,7 @@ from odradek.console.users import read_users
 from odradek.console.watch.lag import LagHistories
 from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
+from odradek.console.watch.recent import Recent
 from odradek.console.watch.seen import Seen
 
 IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
@@ -29,7 +30,7 @@ class WatchedCluster:
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
         # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
         self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
-        self.album, self.lags, self.ledger = Album(), LagHistories(), LedgerWatch()
+        self.album, self.lags, self.ledger, self.recent = Album(), LagHistories(), LedgerWatch(), Recent()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property

@@ -121,6 +121,8 @@ class Routes:
                 await run_in_threadpool(self._audit, action, ask, request, f"refused: {reason}")
                 return JSONResponse({"error": reason}, status)
             await run_in_threadpool(self._audit, action, ask, request, "done")
+            if action.method != "GET":
+                ask.cluster.recent.forget()
             if action.refreshes:
                 ask.cluster.poller.nudge(*action.refreshes)
             return to_response(outcome)

@@ -111,7 +111,7 @@ def group_view(ask: Ask) -> GroupPage:
     seen = (ask.cluster.seen.groups or {}).get(name)
     if seen is not None and seen.type == SHARE:
         return _share_group(seen)
-    (found,) = view_groups(ask.access(), [name])
+    (found,) = ask.recent(f"group {name}", lambda access: view_groups(access, [name]))
     lags = {Place(one.topic, one.partition): one.lag for one in found.partitions if one.lag is not None}
     return _group_page(found, ask.cluster.lags.note(name, lags, time.monotonic()))
 

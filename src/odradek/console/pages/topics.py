@@ -137,7 +137,8 @@ class TopicPage:
 
 
 def topic_view(ask: Ask) -> TopicPage:
-    (found,) = view_topics(ask.access(), [ask.path["topic"]])
+    name = ask.path["topic"]
+    (found,) = ask.recent(f"topic {name}", lambda access: view_topics(access, [name]))
     seen = ask.cluster.seen
     first = min(max(ask.query.first, 0), max(found.partition_count - 1, 0))
     records = [
