@@ -13,9 +13,12 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.admin.failures import AdminError
+from odradek.admin.message_filter import compile_filters
 from odradek.console.messages import child, searches
+from odradek.console.messages.scanning import AsMessage
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.showing import ALONE, IN_A_LIST, show
+from odradek.records.record import Record
 from tests.console.conftest import API, Browser
 
 
@@ -207,6 +210,12 @@ def test_text_that_a_spreadsheet_would_run_is_quoted() -> None:
         "-1.5",
         "a",
     ]
+
+
+def test_a_value_that_is_nested_too_deeply_ends_no_search() -> None:
+    passes = compile_filters(["value.$.a=1"])
+    deep = Record(0, 0, None, b"[" * 100_000)
+    assert not passes(AsMessage(deep))
 
 
 def no_schema(data: bytes) -> object:
