@@ -3,17 +3,19 @@
     python -m bench.console [--topics 10000] [--partitions 3] [--groups 1000] [--records 1000000]
 
 One broker in a process of its own has all topics; the console is the real command. Wall-clock times are of a quiet
-machine; a broker's share of a core comes from its CPU time.
+machine; a broker's share of a core comes from its CPU time. The whole run ends after `LIMIT_S`, with what it has
+measured until then.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,13 @@ from odradek.testing import broker
 
 AT_ONCE = 250
 SEARCHED = "bench-search"
+LIMIT_S = 460
+SEEN_S = 30.0  # for the poller to see all of it
 IDLE_S = 60.0
-CALM_S, CALM_SHARE, CALM_TIMEOUT_S = 10.0, 2.0, 300.0
+CALM_S, CALM_SHARE = 10.0, 2.0
+MEASURING_S = 150.0  # what follows the calm
+BROWSED = 150  # topics, before memory is measured
+TYPED = "bench-0994"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -109,9 +116,10 @@ class Visitor:
             return found
 
 
-def seconds(action: Callable[[], object]) -> float:
+def time_of(visitor: Visitor, path: str) -> float:
+    """In seconds."""
     began_s = time.perf_counter()
-    action()
+    visitor.get(path)
     return time.perf_counter() - began_s
 
 
@@ -127,9 +135,8 @@ def share_of_a_core(pid: int, seconds_: float) -> float:
     return 100 * (cpu_s(pid) - before_s) / seconds_
 
 
-def calm(pid: int) -> float:
+def calm(pid: int, limit_s: float) -> float:
     """Wait until the broker is done with what it does after so many topics were made; the share that it then takes."""
-    limit_s = time.monotonic() + CALM_TIMEOUT_S
     while (share := share_of_a_core(pid, CALM_S)) > CALM_SHARE and time.monotonic() < limit_s:
         pass
     return share
@@ -142,46 +149,93 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
-def search(visitor: Visitor, condition: str) -> float:
+@dataclass
+class Search:
+    """Seconds until its end, and until its first record was there; None if it found none."""
+
+    whole_s: float
+    first_s: float | None
+
+
+def search(visitor: Visitor, condition: str) -> Search:
     api = f"/api/clusters/cluster/topics/{SEARCHED}/searches"
     began_s = time.perf_counter()
-    search_id = visitor.post(api, {"filters": [condition]})["id"]
-    while json.loads(visitor.get(f"{api}/{search_id}"))["is_running"]:
+    search_id = visitor.post(api, {"filters": [condition], "limit": 1_000})["id"]
+    first_s = None
+    while True:
+        found = json.loads(visitor.get(f"{api}/{search_id}"))
+        if first_s is None and found["count"]:
+            first_s = time.perf_counter() - began_s
+        if not found["is_running"]:
+            return Search(time.perf_counter() - began_s, first_s)
         time.sleep(0.05)
-    return time.perf_counter() - began_s
 
 
-def measure(bootstrap: str, broker_pid: int) -> Iterator[Figure]:
-    alone = calm(broker_pid)
+def first_pages(visitor: Visitor) -> Iterator[Figure]:
+    began_s = time.perf_counter()
+    visitor.get("/c/cluster")
+    yield Figure("first page", time.perf_counter() - began_s, "s", 1.0)
+    while not json.loads(visitor.get("/api/clusters/cluster"))["is_known"]:
+        time.sleep(0.02)
+    yield Figure("first page that knows the cluster", time.perf_counter() - began_s, "s", 1.0)
+
+
+def later_pages(visitor: Visitor) -> Iterator[Figure]:
+    """Five different topics and groups: what was asked for a moment ago would not be asked for again."""
+    for name, path in (
+        ("overview", ""),
+        ("topics", "/topics"),
+        ("topics, page 100", "/topics?page=100"),
+        ("topics by rate", "/topics?sort=-rate"),
+        ("a topic", "/topics/bench-{:05}"),
+        ("its settings", "/topics/bench-{:05}/settings"),
+        ("messages", f"/topics/{SEARCHED}/messages"),
+        ("groups", "/groups"),
+        ("a group", "/group?name=group-{:04}"),
+        ("picture of the cluster", "/picture?whole=true"),
+        ("picture of a topic", "/picture?topic=bench-{:05}"),
+    ):
+        visitor.get("/c/cluster" + path.format(1))
+        worst_s = max(time_of(visitor, "/c/cluster" + path.format(number)) for number in range(40, 45))
+        yield Figure(f"{name}, slowest of 5", worst_s * 1000, "ms", 300.0)
+    typed = [TYPED[: length + 1] for length in range(len(TYPED))]
+    worst_s = max(time_of(visitor, f"/c/cluster/topics?search={text}") for text in typed)
+    yield Figure("typing in the search, slowest letter", worst_s * 1000, "ms", 300.0)
+
+
+def searches(visitor: Visitor) -> Iterator[Figure]:
+    for condition in (
+        "reader-123\\b nothing",
+        "key=key-500",
+        "value.$.order=123456",
+        "value~reader-99[0-5]$",
+    ):
+        found = search(visitor, condition)
+        yield Figure(f"search {condition}", found.whole_s, "s", 10.0)
+        if found.first_s is not None:
+            yield Figure("    its first record", found.first_s, "s", 10.0)
+
+
+def measure(bootstrap: str, broker_pid: int, limit_s: float) -> Iterator[Figure]:
+    alone = calm(broker_pid, limit_s - MEASURING_S)
     print(f"the broker alone takes {alone:.2f} % of a core", flush=True)
     with console(bootstrap) as (address, pid):
         visitor = Visitor(address)
-        yield Figure("first page", seconds(lambda: visitor.get("/c/cluster")), "s", 1.0)
-        time.sleep(30)  # the poller has seen all of it
-        for name, path in (
-            ("overview", "/c/cluster"),
-            ("topics", "/c/cluster/topics"),
-            ("topics, page 100", "/c/cluster/topics?page=100"),
-            ("typing in the search", "/c/cluster/topics?search=bench-099"),
-            ("topics by rate", "/c/cluster/topics?sort=-rate"),
-            ("a topic", "/c/cluster/topics/bench-00042"),
-            ("messages", f"/c/cluster/topics/{SEARCHED}/messages"),
-        ):
-            visitor.get(path)
-            worst = max(seconds(lambda path=path: visitor.get(path)) for _ in range(5))  # type: ignore[misc]
-            yield Figure(f"{name}, slowest of 5", worst * 1000, "ms", 300.0)
-        for condition in (
-            "reader-123\\b nothing",
-            "key=key-500",
-            "value.$.order=123456",
-            "value~reader-99[0-5]$",
-        ):
-            yield Figure(f"search {condition}", search(visitor, condition), "s", 10.0)
+        yield from first_pages(visitor)
+        time.sleep(SEEN_S)
+        yield from later_pages(visitor)
+        yield from searches(visitor)
+        for number in range(BROWSED):
+            visitor.get(f"/c/cluster/topics/bench-{number:05}/messages")
         yield Figure("memory, highest", resident_mb(pid), "MB", 150.0)
         stream = urllib.request.urlopen(f"{address}/events", timeout=IDLE_S * 2)  # an open tab
         share = share_of_a_core(broker_pid, IDLE_S) - alone
         yield Figure("an idle tab, of a broker's core", max(share, 0.0), "%", 1.0)
         stream.close()
+
+
+def end_late(*_: object) -> None:
+    raise SystemExit(f"ended after {LIMIT_S} s: what is missing above was not measured")
 
 
 def main() -> None:
@@ -191,8 +245,10 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1_000)
     parser.add_argument("--records", type=int, default=1_000_000)
     options = parser.parse_args()
+    began_s = time.monotonic()
+    signal.signal(signal.SIGALRM, end_late)
+    signal.alarm(LIMIT_S)
     with broker() as kafka:
-        began_s = time.monotonic()
         make_topics(kafka.bootstrap, options.topics, options.partitions)
         make_groups(kafka.bootstrap, min(options.groups, options.topics))
         make_records(kafka.bootstrap, options.records)
@@ -202,7 +258,7 @@ def main() -> None:
             flush=True,
         )
         assert kafka.pid is not None
-        for figure in measure(kafka.bootstrap, kafka.pid):
+        for figure in measure(kafka.bootstrap, kafka.pid, began_s + LIMIT_S):
             print(figure, flush=True)
 
 

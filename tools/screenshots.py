@@ -1,9 +1,8 @@
 """Pictures of the console, for README.md and docs/CONSOLE.md: a bookstore on three brokers, of which one is killed.
 
-    python tools/screenshots.py [--directory docs/console] [--all]
+    python tools/screenshots.py [--directory docs/console]
 
-They are taken by Debian's chromium (`make chromium`). `--all` takes every page, light and dark, wide and narrow, for
-whoever changes the console and wants to look at all of it.
+They are taken by Debian's chromium (`make chromium`). `console_gallery.py` takes every page, for whoever changes one.
 """
 
 import argparse
@@ -31,22 +30,7 @@ FLAGS = [
     *("--disable-component-update", "--disable-sync"),
 ]
 BOOKS = ("The Trial", "The Castle", "Amerika", "The Metamorphosis", "A Hunger Artist")
-WIDE, NARROW = (1280, 860), (400, 860)
-PATHS = {
-    "overview": "",
-    "topics": "/topics",
-    "topic": "/topics/orders",
-    "messages": "/topics/orders/messages",
-    "message": "/topics/orders/messages/0/0",
-    "settings": "/topics/orders/settings",
-    "picture": "/picture?topic=returns",
-    "servers": "/picture?whole=true",
-    "groups": "/groups",
-    "group": "/group?name=billing",
-    "transactions": "/transactions",
-    "pipelines": "/pipelines",
-    "users": "/users",
-}
+WIDE = (1280, 860)
 
 
 def seed(bootstrap: str) -> None:
@@ -126,44 +110,33 @@ class Camera:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Take pictures of the console.")
     parser.add_argument("--directory", type=Path, default=ROOT / "docs" / "console")
-    parser.add_argument("--all", action="store_true", help="every page, light and dark, wide and narrow")
     options = parser.parse_args()
     with cluster(3) as kafka, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         camera = Camera(browser, options.directory)
         with console(kafka.bootstrap) as address:
-            if options.all:
-                camera.take("empty-overview", address, wait="Healthy")
-                camera.take("empty-topics", f"{address}/topics")
             for name, partitions in (("orders", 6), ("looks", 12), ("returns", 3), ("dead-letters", 1)):
                 kafka.create_topic(name, partitions)
             seed(kafka.bootstrap)
             play = subprocess.Popen([sys.executable, __file__, "--play", kafka.bootstrap])
             try:
-                take_all(camera, kafka, address, options.all)
+                take_all(camera, kafka, address)
             finally:
                 play.terminate()
                 play.wait()
         browser.close()
 
 
-def take_all(camera: Camera, kafka: Any, address: str, is_all: bool) -> None:
+def take_all(camera: Camera, kafka: Any, address: str) -> None:
     time.sleep(12)  # a line of throughput needs some time to be one
     camera.take("overview", address, wait="Healthy")
     camera.take("topics", f"{address}/topics")
     camera.take("messages-dark", f"{address}/topics/orders/messages", scheme="dark")
-    if is_all:
-        for name, path in PATHS.items():
-            camera.take(f"{name}-light", address + path)
-            camera.take(f"{name}-dark", address + path, scheme="dark")
-            camera.take(f"{name}-narrow", address + path, NARROW)
     camera.press(f"{address}/picture?topic=returns", "Start a group of three", "reads 2")
     camera.press(f"{address}/picture?topic=returns", "Stop picture-2", "picture-2 left")
     kafka[2].crash()
     camera.take("picture", f"{address}/picture?topic=returns", wait="broker 2 is away")
     camera.take("broken", address, wait="broker 2 left")
-    if is_all:
-        camera.take("broken-narrow", address, NARROW)
 
 
 def play_on(bootstrap: str) -> None:

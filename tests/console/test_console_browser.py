@@ -17,6 +17,7 @@ from tests.support import odradek_command
 playwright = pytest.importorskip("playwright.sync_api")
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 60_000  # other tests run at the same time
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -51,7 +52,7 @@ def page(chromium: Any, address: str) -> Iterator[Any]:
     context = chromium.new_context(base_url=address, viewport={"width": 1280, "height": 800})
     complaints: list[str] = []
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
     yield page

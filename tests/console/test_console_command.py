@@ -1,14 +1,19 @@
 """`odradek console` and `odradek up --console`, as commands."""
 
 import json
+import ssl
 import subprocess
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from odradek.console.users import is_password, read_users
+from odradek.console.users import Role, is_password, read_users, write_user
+from odradek.security.authority import new_authority
 from tests.support import odradek_command
+
+FILES = {"users": "users.toml", "tls-certificate": "cert.pem", "tls-key": "key.pem"}
 
 
 def test_up_runs_a_console_beside_the_broker_and_ends_it(tmp_path: Path) -> None:
@@ -75,3 +80,37 @@ def test_it_ends_with_the_process_that_started_it(bootstrap: str) -> None:
         assert process.stdout.readline()
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_it_speaks_tls_and_asks_for_a_login(bootstrap: str, tmp_path: Path) -> None:
+    authority = new_authority("tests", datetime.now(UTC))
+    (tmp_path / "ca.pem").write_text(authority.pem.certificate)
+    issued = authority.issue("console", ["localhost"], datetime.now(UTC))
+    for name, data in (("cert.pem", issued.certificate), ("key.pem", issued.key)):
+        (tmp_path / name).write_text(data)
+    write_user(tmp_path / "users.toml", "alice", "right", Role.ADMIN)
+    audit = tmp_path / "audit"
+    files = [f"--audit-log={audit}", *(f"--{option}={tmp_path / name}" for option, name in FILES.items())]
+    command = odradek_command("console", "-b", bootstrap, "--port", "0", "--lifeline", *files)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1].rstrip("/")
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        browser = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor()
+        )
+        with browser.open(address, timeout=30) as answer:
+            assert answer.url == f"{address}/login?next=%2F"
+            token = answer.read().decode().split('name="csrf-token" content="')[1].split('"')[0]
+        headers = {"X-CSRF-Token": token, "Origin": address, "Content-Type": "application/json"}
+        headers["X-Forwarded-For"] = "192.0.2.1"
+        body = b'{"user": "alice", "password": "right"}'
+        with browser.open(urllib.request.Request(f"{address}/login", body, headers), timeout=30) as answer:
+            cookie = answer.headers["set-cookie"]
+        assert cookie.startswith("__Host-") and "Secure" in cookie and "HttpOnly" in cookie
+        with browser.open(f"{address}/api/session", timeout=30) as answer:
+            assert json.load(answer)["user"] == "alice"
+        assert json.loads(audit.read_text())["address"] in ("127.0.0.1", "::1"), "others may say anything"
+        with pytest.raises(OSError):
+            urllib.request.urlopen(address.replace("https", "http"), timeout=30)
+        process.terminate()

@@ -87,9 +87,14 @@ def test_what_refuses_writes_and_why() -> None:
     view = overview_of(seen)
     assert not view.is_healthy
     assert [(one.topic, one.partition) for one in view.refusing] == [("orders", 1), ("orders", 0)]
-    assert view.refusing[0].reason == "no leader: start broker 1,2,3"
-    assert view.refusing[1].reason.endswith("refuses acks=all; start broker 2,3")
-    assert view.advice == ["start broker 2,3, or remove it with 'odradek cluster remove-broker'"]
+    assert view.refusing[0].reason == "no leader: start brokers 2 and 3"
+    assert view.refusing[1].reason.endswith("refuses acks=all; start brokers 2 and 3")
+    assert view.advice == ["start brokers 2 and 3, or remove them with 'odradek cluster remove-broker'"]
+
+
+def test_a_replica_that_is_behind_needs_time_and_not_a_start() -> None:
+    (refusing,) = overview_of(Seen(topology=topology(isr=(1,)))).refusing
+    assert refusing.reason.endswith("wait until brokers 2 and 3 caught up")
 
 
 def test_rates_come_from_offsets_that_are_known() -> None:
@@ -123,10 +128,13 @@ odradek_received_bytes_total{side="nodes"} 7
 odradek_sync_seconds_bucket{le="0.005"} 90
 odradek_sync_seconds_bucket{le="0.05"} 99
 odradek_sync_seconds_bucket{le="+Inf"} 100
+odradek_event_loop_lag_seconds_bucket{le="0.001"} 7
+odradek_event_loop_lag_seconds_bucket{le="+Inf"} 7
 """
     numbers = read_numbers(page)
     assert (numbers["requests"], numbers["received"]) == (15.0, 1000.0)
-    assert percentile(numbers, 0.99) == 0.05
-    assert percentile(numbers, 0.5) == 0.005
-    assert percentile(numbers, 0.999) == 0.05, "the highest bound that there is"
-    assert percentile({}, 0.99) is None
+    assert percentile(numbers, "sync", 0.99) == 0.05
+    assert percentile(numbers, "sync", 0.5) == 0.005
+    assert percentile(numbers, "sync", 0.999) == 0.05, "the highest bound that there is"
+    assert percentile({}, "sync", 0.99) is None
+    assert percentile(numbers, "lag", 0.99) == 0.001

@@ -3,15 +3,22 @@
 import csv
 import io
 import json
+import subprocess
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from odradek.admin.failures import AdminError
+from odradek.admin.message_filter import compile_filters
+from odradek.console.messages import child, searches
+from odradek.console.messages.scanning import AsMessage
 from odradek.console.messages.schemas import Schemas
 from odradek.console.messages.showing import ALONE, IN_A_LIST, show
+from odradek.records.record import Record
 from tests.console.conftest import API, Browser
 
 
@@ -152,6 +159,65 @@ def test_downloads(browser: Browser, ten: str) -> None:
     assert [row["key"] for row in rows][-1] == "'=1+1"
 
 
+def test_a_download_that_fails_is_no_file(browser: Browser, ten: str) -> None:
+    answer = browser.get(f"{API}/topics/no-such-topic-here/download?format=csv")
+    assert (answer.status_code, "no such topic" in answer.json()["error"]) == (409, True)
+
+
+def test_few_downloads_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "start_child", waiting_child)
+    downloads = searches.Downloads()
+    running = [downloads.start({}) for _ in range(searches.MOST_DOWNLOADS)]
+    with pytest.raises(AdminError, match="downloads are running"):
+        downloads.start({})
+    running.pop()
+    running.append(downloads.start({}))
+
+
+def waiting_child(job: object) -> subprocess.Popen[bytes]:
+    """It says something, and goes on until it is ended."""
+    return subprocess.Popen(["/bin/sh", "-c", "echo begun; exec sleep 600"], stdout=subprocess.PIPE)
+
+
+def test_a_search_that_nobody_asks_about_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "start_child", lambda job: subprocess.Popen(["sleep", "600"], stdout=-1))
+    monkeypatch.setattr(searches, "FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(searches, "LOOK_S", 0.01)
+    search = searches.Searches().start("somebody", {"limit": 1})
+    limit_s = time.monotonic() + 30
+    while search.is_running:
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+def test_conditions_are_bounded(browser: Browser, ten: str) -> None:
+    for filters in (["x"] * 21, ["x" * 2001]):
+        answer = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": filters})
+        assert (answer.status_code, "at most 20 conditions" in answer.text) == (400, True)
+
+
+def test_a_record_is_not_sent_into_an_internal_topic(browser: Browser, ten: str) -> None:
+    path = f"{API}/topics/{ten}/messages/0/0/again"
+    answer = browser.send("POST", path, {"topic": "__consumer_offsets"})
+    assert (answer.status_code, "internal topics" in answer.text) == (400, True)
+
+
+def test_text_that_a_spreadsheet_would_run_is_quoted() -> None:
+    assert [child._text_cell(text) for text in ("-A1", "=1", "@x", "-1.5", "a")] == [
+        "'-A1",
+        "'=1",
+        "'@x",
+        "-1.5",
+        "a",
+    ]
+
+
+def test_a_value_that_is_nested_too_deeply_ends_no_search() -> None:
+    passes = compile_filters(["value.$.a=1"])
+    deep = Record(0, 0, None, b"[" * 100_000)
+    assert not passes(AsMessage(deep))
+
+
 def no_schema(data: bytes) -> object:
     return Schemas(None).decode(data)
 
@@ -189,6 +255,23 @@ def test_the_newest_of_many_large_messages_are_found_within_bounds(
     assert found[0] == 11
     assert len(found) < 12
     assert found == sorted(found, reverse=True)
+
+
+def test_a_message_of_ten_megabytes(browser: Browser, bootstrap: str) -> None:
+    topic = f"large-{uuid.uuid4().hex[:8]}"
+    settings = {"max.message.bytes": "11000000"}
+    browser.send("POST", f"{API}/topics", {"topic": topic, "partitions": 1, "configs": settings})
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 11_000_000})
+    for letter in (b"a", b"b"):
+        producer.produce(topic, letter * 10_000_000, partition=0)
+    assert producer.flush(30) == 0
+    newest = read(browser, topic)["records"][0]["value"]
+    assert (newest["text"], newest["size_bytes"]) == ("b" * IN_A_LIST, 10_000_000)
+    page = browser.get(f"/c/test/topics/{topic}/messages/0/1").text
+    assert "Download all of it" in page
+    assert len(page) < 300_000
+    file = browser.get(f"{API}/topics/{topic}/download?start=1&limit=1").content
+    assert json.loads(file)["value"] == "b" * 10_000_000
 
 
 def test_a_search_can_be_cancelled(browser: Browser, ten: str) -> None:

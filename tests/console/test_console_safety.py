@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -11,12 +12,14 @@ from odradek.admin.access import Access
 from odradek.admin.failures import AdminError
 from odradek.admin.offsets import commit_offsets
 from odradek.admin.places import Place
-from odradek.console.gate import MAX_BODY_BYTES
+from odradek.console.gate import MAX_BODY_BYTES, MAX_LOGIN_BYTES
+from odradek.console.sessions import MOST_SESSIONS, Sessions
 from odradek.console.settings import ConsoleSettings
 from odradek.console.users import (
     FAILURES_ALLOWED,
     Attempts,
     Role,
+    User,
     hash_password,
     is_password,
     read_users,
@@ -88,6 +91,14 @@ def test_oversized_bodies_are_refused(browser: Browser) -> None:
     headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
     answer = browser.client.post(f"{API}/topics", content=pieces(), headers=headers)
     assert answer.status_code == 413
+
+
+def test_strangers_may_send_little(consoles: Callable[..., Browser], users_file: Path) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    browser = consoles(users_file=users_file)
+    assert log_in(browser, "alice", "x" * MAX_LOGIN_BYTES) == 413
+    assert log_in(browser, "alice", "right") == 200
+    assert browser.send("POST", f"{API}/topics", {"topic": "x" * MAX_LOGIN_BYTES}).status_code == 409
 
 
 def test_bodies_that_are_not_json_objects_are_refused(browser: Browser) -> None:
@@ -220,6 +231,7 @@ def test_roles(consoles: Callable[..., Browser], users_file: Path) -> None:
     assert browser.get(API).status_code == 401
     assert log_in(browser, "an editor", "right") == 403, "there is no such user"
     assert log_in(browser, "a editor", "right") == 200
+    assert "/c/test/users" not in browser.get("/c/test").text, "pages are offered to those who may see them"
     refused = browser.send("DELETE", f"{API}/topics/x", {"confirm": "x"})
     assert (refused.status_code, "needs the role admin" in refused.text) == (403, True)
 
@@ -229,9 +241,9 @@ def test_a_login_changes_the_session(consoles: Callable[..., Browser], users_fil
     write_user(users_file, "alice", "right", Role.ADMIN)
     browser = consoles(users_file=users_file)
     browser.get("/login")
-    before = browser.client.cookies["odradek_session"]
+    before = browser.client.cookies["odradek_session_8090"]
     assert log_in(browser, "alice", "right") == 200
-    assert browser.client.cookies["odradek_session"] != before
+    assert browser.client.cookies["odradek_session_8090"] != before
 
 
 def test_wrong_logins_are_limited(consoles: Callable[..., Browser], users_file: Path) -> None:
@@ -245,13 +257,72 @@ def test_wrong_logins_are_limited(consoles: Callable[..., Browser], users_file: 
 def test_failures_are_forgotten_after_a_while() -> None:
     now_s = 0.0
     attempts = Attempts(lambda: now_s)
-    for _ in range(FAILURES_ALLOWED):
-        assert not attempts.is_blocked("user a")
-        attempts.failed("user a")
-    assert attempts.is_blocked("user a")
-    assert not attempts.is_blocked("user b")
+    assert all(attempts.begin("user a", f"address {number}") for number in range(FAILURES_ALLOWED))
+    assert not attempts.begin("user a", "address x")
+    assert attempts.begin("user b", "address x")
     now_s = 1000.0
-    assert not attempts.is_blocked("user a")
+    assert attempts.begin("user a", "address x")
+
+
+def test_a_right_password_frees_its_user_but_not_the_address() -> None:
+    """Whoever has one account may not guess others from the same address for ever."""
+    attempts = Attempts(lambda: 0.0)
+    for number in range(FAILURES_ALLOWED - 1):
+        assert attempts.begin(f"user {number}", "address x")
+    for _ in range(3):
+        assert attempts.begin("user mine", "address x")
+        attempts.succeeded("user mine", "address x")
+    assert attempts.begin("user guessed", "address x")
+    assert not attempts.begin("user mine", "address x")
+
+
+def test_logins_at_the_same_time_are_counted_before_they_are_tried() -> None:
+    sessions = Sessions({}, read_only=False)
+    assert [sessions.may_try("alice", "::1") for _ in range(FAILURES_ALLOWED + 1)] == [
+        True
+    ] * FAILURES_ALLOWED + [False]
+
+
+def test_strangers_end_no_session_of_somebody_who_has_logged_in() -> None:
+    sessions = Sessions({"alice": User("alice", Role.ADMIN, hash_password("right"))}, read_only=False)
+    assert (found := sessions.log_in("alice", "right", "::1")) is not None
+    first, _ = sessions.begin()
+    for _ in range(MOST_SESSIONS):
+        sessions.begin()
+    assert sessions.find(found[0]) is found[1]
+    assert sessions.find(first) is None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "/\n/evil.example",
+        "https://evil.example",
+        "x",
+        "",
+    ],
+)
+def test_a_login_leads_to_no_other_site(
+    consoles: Callable[..., Browser], users_file: Path, wanted: str
+) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    page = consoles(users_file=users_file).get(f"/login?next={quote(wanted, safe='')}").text
+    assert 'data-then="/"' in page
+
+
+def test_a_login_leads_back(consoles: Callable[..., Browser], users_file: Path) -> None:
+    write_user(users_file, "alice", "right", Role.ADMIN)
+    page = consoles(users_file=users_file).get("/login?next=%2Fc%2Ftest%2Ftopics%3Fsearch%3Dx").text
+    assert 'data-then="/c/test/topics?search=x"' in page
+
+
+def test_half_a_character_is_refused(browser: Browser) -> None:
+    headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
+    answer = browser.client.post(f"{API}/topics", content=b'{"topic": "\\ud800"}', headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "the body is not JSON")
 
 
 def test_passwords_are_hashed_and_the_file_is_private(users_file: Path) -> None:

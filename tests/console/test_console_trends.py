@@ -1,10 +1,14 @@
 """When a lag will be gone, and how fast a sink writes."""
 
+import pytest
+
 from odradek.admin.places import Place
 from odradek.console.picture.album import MOST_SCENES, Album
 from odradek.console.picture.scene import Scene
+from odradek.console.watch.disks import FreeSpace
 from odradek.console.watch.lag import MOST_GROUPS, LagHistories, LagHistory, caught_up_in_s
 from odradek.console.watch.ledger import SinkHistory
+from odradek.console.watch.recent import Recent
 from odradek.ledger.record import Entry
 
 FIRST, SECOND = Place("orders", 0), Place("orders", 1)
@@ -63,3 +67,38 @@ def test_an_album_asks_once_however_many_look() -> None:
         album.look(one, ask)
     album.look("orders", ask)
     assert len(asked) == MOST_SCENES + 2
+
+
+def test_when_a_disk_will_be_full() -> None:
+    space = FreeSpace()
+    assert space.note(10_000, 0.0) is None, "nobody knows yet"
+    assert space.note(9_900, 100.0) is None, "nor after so short a time"
+    assert space.note(9_000, 400.0) == 3_600.0
+    assert space.note(20_000, 500.0) is None, "somebody made room"
+
+
+def test_a_disk_that_fills_slowly_has_no_end() -> None:
+    space = FreeSpace()
+    space.note(10**12, 0.0)
+    assert space.note(10**12 - 1, 1_000.0) is None
+
+
+def test_many_who_look_ask_a_cluster_once() -> None:
+    asked = []
+    recent = Recent()
+
+    def ask() -> int:
+        asked.append(1)
+        return len(asked)
+
+    assert [recent.look("topic orders", ask) for _ in range(5)] == [1] * 5
+    assert recent.look("topic returns", ask) == 2
+    recent.forget()
+    assert recent.look("topic orders", ask) == 3
+
+
+def test_a_failure_is_not_kept() -> None:
+    recent = Recent()
+    with pytest.raises(ZeroDivisionError):
+        recent.look("topic orders", lambda: 1 // 0)
+    assert recent.look("topic orders", lambda: 1) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.console.pages.picture import MOSAIC_MOST, squares_of
 from odradek.console.picture.layout import (
     CELL,
     CONSUMER,
@@ -22,6 +23,7 @@ from odradek.console.picture.scene import (
     ReplicaScene,
     Scene,
 )
+from odradek.console.watch.seen import TopicSeen
 
 WIDTHS = [320, 372, 639, 640, DEFAULT_WIDTH, 1600]
 
@@ -165,3 +167,11 @@ def test_widths_that_nobody_has_are_taken_for_the_next() -> None:
     assert draw(scene(), -5).width == 320
     assert draw(scene(), 10**9).width == MOST_WIDTH
     assert tiles(0, 100).spots == []
+
+
+def test_ten_thousand_partitions_come_in_screens_of_squares() -> None:
+    topic = TopicSeen("big", "id", False, (1,) * 10_000, ((1,),) * 10_000, ((1,),) * 10_000)
+    for first in (0, 2400, 9996):
+        squares, _ = squares_of(topic, first, DEFAULT_WIDTH)
+        assert squares[0].partition <= first <= squares[-1].partition
+        assert len(squares) <= MOSAIC_MOST

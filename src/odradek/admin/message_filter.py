@@ -98,7 +98,7 @@ def _at(steps: list[str | int], value: bytes | None) -> Any:
         here: Any = json.loads(value) if value is not None else MISSING
         for step in steps:
             here = here[step]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return MISSING
     if isinstance(here, str) or here is MISSING:
         return here

@@ -1,5 +1,6 @@
 """The application: pages, their JSON, the event stream, the login, and the gate before all of them."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import quote
@@ -52,6 +53,12 @@ def build_app(settings: ConsoleSettings) -> Starlette:
     )
     app.state.console = console
     return app
+
+
+def is_ours(address: str) -> bool:
+    """True for a path of this console. Browsers take a backslash for a slash, and leave out tabs and line ends, so that
+    these would lead to another site."""
+    return bool(address.isprintable() and re.match(r"/(?![/\\])", address) and "\\" not in address)
 
 
 class Site:
@@ -109,7 +116,7 @@ class Site:
     async def missing(self, request: Request, error: Exception) -> Response:
         if request.url.path.startswith("/api"):
             return JSONResponse({"error": "there is nothing here"}, 404)
-        return HTMLResponse(self._renderer.failure(request, None, "there is no such page"), 404)
+        return HTMLResponse(self._renderer.failure(request, None, None, "there is no such page"), 404)
 
     # Logins
 
@@ -118,9 +125,8 @@ class Site:
         if session.user is not None:
             return RedirectResponse("/", 303)
         wanted = request.query_params.get("next", "/")
-        is_ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
         html = self._renderer.plain(
-            "login.html", session=session, wanted=wanted if is_ours else "/", title="Log in"
+            "login.html", session=session, wanted=wanted if is_ours(wanted) else "/", title="Log in"
         )
         return HTMLResponse(html)
 
@@ -132,7 +138,7 @@ class Site:
         except (ValueError, KeyError, TypeError, RecursionError):
             return JSONResponse({"error": "user and password are missing"}, 400)
         address = request.client.host if request.client else ""
-        if sessions.attempts.is_blocked(f"user {name}", f"address {address}"):
+        if not sessions.may_try(name, address):
             return JSONResponse({"error": "too many failed logins: try again in a few minutes"}, 429)
         found = await run_in_threadpool(sessions.log_in, name, password, address)
         await run_in_threadpool(
@@ -143,7 +149,8 @@ class Site:
         sessions.end(request.scope["session_cookie"])
         has_tls = self._console.settings.has_tls
         response = JSONResponse({"done": True})
-        response.set_cookie(cookie_name(has_tls), found[0], httponly=True, samesite="lax", secure=has_tls)
+        name = cookie_name(request.scope, has_tls)
+        response.set_cookie(name, found[0], httponly=True, samesite="lax", secure=has_tls)
         return response
 
     async def log_out(self, request: Request) -> Response:

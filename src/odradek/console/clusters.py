@@ -7,7 +7,7 @@ from odradek.admin.access import Access
 from odradek.admin.capabilities import APIS
 from odradek.console.audit import Audit
 from odradek.console.messages.schemas import Schemas
-from odradek.console.messages.searches import Searches
+from odradek.console.messages.searches import Downloads, Searches
 from odradek.console.picture.album import Album
 from odradek.console.picture.exercise import Exercises
 from odradek.console.sessions import Sessions
@@ -17,6 +17,7 @@ from odradek.console.users import read_users
 from odradek.console.watch.lag import LagHistories
 from odradek.console.watch.ledger import LedgerWatch
 from odradek.console.watch.poller import KEEP_S, Poller
+from odradek.console.watch.recent import Recent
 from odradek.console.watch.seen import Seen
 
 IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
@@ -29,7 +30,7 @@ class WatchedCluster:
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
         # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
         self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
-        self.album, self.lags, self.ledger = Album(), LagHistories(), LedgerWatch()
+        self.album, self.lags, self.ledger, self.recent = Album(), LagHistories(), LedgerWatch(), Recent()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property
@@ -54,7 +55,7 @@ class Console:
         self.clusters = {
             name: WatchedCluster(name, access, self.hub) for name, access in settings.clusters.items()
         }
-        self.searches = Searches()
+        self.searches, self.downloads = Searches(), Downloads()
         self.exercises = Exercises()
         self.schemas = Schemas(settings.schema_registry)
         self.started_s = time.monotonic()

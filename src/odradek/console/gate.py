@@ -21,6 +21,7 @@ from odradek.console.sessions import Session, Sessions
 from odradek.console.settings import ConsoleSettings
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_LOGIN_BYTES = 16 * 1024  # of those who have not logged in
 TOO_LARGE = f"the request is larger than {MAX_BODY_BYTES} bytes"
 SAFE_METHODS = ("GET", "HEAD")
 PUBLIC = ("/login", "/static/", "/favicon.ico")
@@ -49,7 +50,6 @@ class Gate:
         self._app = app
         self._hosts = settings.hosts
         self._scheme = "https" if settings.has_tls else "http"
-        self._cookie = cookie_name(settings.has_tls)
         self._has_tls = settings.has_tls
         self._sessions = sessions
 
@@ -65,8 +65,10 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, outgoing)
             return
+        is_known = scope["session"] is not None and scope["session"].user is not None
+        bounded = _Bounded(receive, MAX_BODY_BYTES if is_known else MAX_LOGIN_BYTES)
         try:
-            await self._app(scope, _Bounded(receive), outgoing)
+            await self._app(scope, bounded, outgoing)
         except TooLarge:
             if not outgoing.has_started:
                 await too_large()(scope, receive, outgoing)
@@ -76,12 +78,13 @@ class Gate:
         refusal = self._foreign(request) or self._oversized(request)
         if refusal is not None:
             return refusal
-        cookie = request.cookies.get(self._cookie)
+        name = cookie_name(scope, self._has_tls)
+        cookie = request.cookies.get(name)
         session = self._sessions.find(cookie)
         is_safe, path = scope["method"] in SAFE_METHODS, scope["path"]
         if session is None and is_safe and not path.startswith("/static/"):
             cookie, session = self._sessions.begin()
-            outgoing.set_cookie(self.cookie_header(cookie))
+            outgoing.set_cookie(self._cookie_header(name, cookie))
         scope["session"], scope["session_cookie"] = session, cookie
         if path.startswith(PUBLIC) and is_safe:
             return None
@@ -89,9 +92,9 @@ class Gate:
             return self._ask_for_login(scope)
         return None if is_safe else self._unproven(request, session)
 
-    def cookie_header(self, value: str) -> str:
+    def _cookie_header(self, name: str, value: str) -> str:
         secure = "; Secure" if self._has_tls else ""
-        return f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
+        return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
     def _foreign(self, request: HTTPConnection) -> Response | None:
         hosts = request.headers.getlist("host")
@@ -123,8 +126,10 @@ class Gate:
         return None
 
 
-def cookie_name(has_tls: bool) -> str:
-    return f"__Host-{COOKIE}" if has_tls else COOKIE
+def cookie_name(scope: Scope, has_tls: bool) -> str:
+    """It names the port: browsers send cookies of one port to all of a host, and people run several consoles."""
+    name = f"{COOKIE}_{scope['server'][1]}"
+    return f"__Host-{name}" if has_tls else name
 
 
 def host_name(host: str) -> str:
@@ -145,14 +150,14 @@ def too_large() -> Response:
 class _Bounded:
     """Receives a body up to the limit, whatever its headers say."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most = receive, most
         self._received = 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._received += len(message.get("body", b""))
-        if self._received > MAX_BODY_BYTES:
+        if self._received > self._most:
             raise TooLarge
         return message
 

@@ -1,6 +1,6 @@
 """What a page and an action are, and the routes made from them. No route is made without a role."""
 
-import dataclasses
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from starlette.routing import Route
 from odradek.admin.failures import AdminError, BadRequest, NoContact, Refused
 from odradek.console.clusters import Console
 from odradek.console.gate import TOO_LARGE, TooLarge
-from odradek.console.rendering import Renderer
+from odradek.console.rendering import Renderer, jsonable
 from odradek.console.requests import Ask, NotFound, Nothing, parse
 from odradek.console.users import Role
 from odradek.errors import ErrorCode
@@ -94,7 +94,7 @@ class Routes:
                 status, reason = told(error)
                 if is_fragment:
                     return JSONResponse({"error": reason}, status)
-                return HTMLResponse(self.renderer.failure(request, ask, reason), status)
+                return HTMLResponse(self.renderer.failure(request, ask, page, reason), status)
 
         return endpoint
 
@@ -121,6 +121,8 @@ class Routes:
                 await run_in_threadpool(self._audit, action, ask, request, f"refused: {reason}")
                 return JSONResponse({"error": reason}, status)
             await run_in_threadpool(self._audit, action, ask, request, "done")
+            if action.method != "GET":
+                ask.cluster.recent.forget()
             if action.refreshes:
                 ask.cluster.poller.nudge(*action.refreshes)
             return to_response(outcome)
@@ -166,8 +168,6 @@ class Forbidden(AdminError):
 
 
 async def _json_body(request: Request) -> Mapping[str, Any]:
-    import json
-
     data = await request.body()
     if not data:
         return {}
@@ -175,6 +175,7 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
         raise BadRequest("the body is not application/json")
     try:
         body = json.loads(data)
+        json.dumps(body, ensure_ascii=False).encode()  # half a character, as in "\\ud800", is none
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON") from None
     if not isinstance(body, dict):
@@ -188,18 +189,6 @@ def to_response(value: Any) -> Response:
     if value is None:
         return JSONResponse({"done": True})
     return JSONResponse(jsonable(value))
-
-
-def jsonable(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: jsonable(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return jsonable(value._asdict())
-    if isinstance(value, dict):
-        return {str(name): jsonable(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "typecode"):
-        return [jsonable(each) for each in value]
-    return value
 
 
 def told(error: Exception) -> tuple[int, str]:

@@ -1,5 +1,7 @@
 """Templates. Everything that a template shows is escaped, and a name that is missing is an error."""
 
+import dataclasses
+import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -39,10 +41,12 @@ class Renderer:
             "number": number,
             "rate": rate,
             "age": age,
+            "at_most_ms": at_most_ms,
             "moment": moment,
             "long": long_duration,
             "segment": lambda text: quote(str(text), safe=""),
             "points": points,
+            "as_json": lambda value: json.dumps(jsonable(value)),
         }
         self._environment.globals |= {"static": static_path, "Role": Role, "now_ms": now_ms}
 
@@ -67,21 +71,24 @@ class Renderer:
             "problem": ask.cluster.poller.seen.problem,
             "read_only": self._console.settings.read_only,
             "has_login": self._console.sessions.need_login,
-            "nav": [
-                one for one in self._pages if one.nav and (one.needs is None or ask.cluster.serves(one.needs))
-            ],
+            "nav": [one for one in self._pages if one.nav and _is_offered(one, ask)],
             "may_edit": ask.session.role >= Role.EDITOR,
             "is_admin": ask.session.role >= Role.ADMIN,
         }
 
-    def failure(self, request: Request, ask: "Ask | None", reason: str) -> str:
-        shared = self._shared(ask) if ask is not None else None
-        return self._environment.get_template("failure.html").render(
-            reason=reason, shared=shared, title="Failed"
-        )
+    def failure(self, request: Request, ask: "Ask | None", page: "Page | None", reason: str) -> str:
+        """Inside of the page's frame, if it is known which one that is."""
+        shared = self._shared(ask) if ask is not None and page is not None else {}
+        values = {"reason": reason, "title": "Failed", "page": page, "shared": shared, **shared}
+        return self._environment.get_template("failure.html").render(values)
 
     def plain(self, template: str, **values: Any) -> str:
         return self._environment.get_template(template).render(**values)
+
+
+def _is_offered(page: "Page", ask: "Ask") -> bool:
+    """True if the cluster serves it, and who asks may see it."""
+    return ask.session.role >= page.role and (page.needs is None or ask.cluster.serves(page.needs))
 
 
 @cache
@@ -119,6 +126,11 @@ def rate(per_second: float | None) -> str:
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
 
 
+def at_most_ms(seconds: float | None) -> str:
+    """The bound of a histogram's bucket."""
+    return "–" if seconds is None else f"≤ {seconds * 1000:,.3g} ms" if seconds < 1 else f"≤ {seconds:,.3g} s"
+
+
 def long_duration(seconds: float | None) -> str:
     """45 s, 3 min, 2 h, 5 d"""
     if seconds is None:
@@ -145,6 +157,19 @@ def moment(time_ms: int | None) -> str:
         )
     except (ValueError, OverflowError, OSError):  # a producer may send any 64-bit number
         return ""
+
+
+def jsonable(value: Any) -> Any:
+    """What JSON can say of dataclasses, tuples, sets and arrays."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: jsonable(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return jsonable(value._asdict())
+    if isinstance(value, dict):
+        return {str(name): jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "typecode"):
+        return [jsonable(each) for each in value]
+    return value
 
 
 def points(values: Sequence[float], width: int = 120, height: int = 28) -> str:

@@ -6,9 +6,10 @@ defaults what may be left out. `doc()` adds a sentence for the description of th
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from odradek.admin.access import Access, read_settings
 from odradek.admin.failures import BadRequest
@@ -16,6 +17,8 @@ from odradek.admin.failures import BadRequest
 if TYPE_CHECKING:
     from odradek.console.clusters import Console, WatchedCluster
     from odradek.console.sessions import Session
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,18 @@ class Ask:
 
     def access(self) -> Access:
         """The cluster, reached as the user who asks if the users file gives settings for that."""
-        own = self.cluster.access
-        user = (self.console.sessions.users or {}).get(self.session.user or "")
-        given = own.given if user is None or user.client is None else read_settings(user.client)
+        own, client = self.cluster.access, self._client()
+        given = own.given if client is None else read_settings(client)
         return replace(own, given=given, kept={}, client_id="odradek-console")
+
+    def _client(self) -> Path | None:
+        """The file with the settings of the user who asks; None for those of the console."""
+        user = (self.console.sessions.users or {}).get(self.session.user or "")
+        return None if user is None else user.client
+
+    def recent(self, name: str, look: Callable[[Access], Answer]) -> Answer:
+        """What `look` finds, shared for a moment with all who ask the same with the same settings."""
+        return self.cluster.recent.look((name, self._client()), lambda: look(self.access()))
 
 
 class NotFound(BadRequest):

@@ -12,6 +12,7 @@ from odradek.console.app import build_app
 from odradek.console.settings import ConsoleSettings
 
 STOP_TIMEOUT_S = 3
+MOST_CONNECTIONS = 1_000
 
 
 def serve(settings: ConsoleSettings, announce: Callable[[str], None]) -> None:
@@ -26,6 +27,8 @@ def serve(settings: ConsoleSettings, announce: Callable[[str], None]) -> None:
         server_header=False,
         date_header=False,
         ws="none",
+        proxy_headers=False,  # anybody may send X-Forwarded-For, and addresses count failed logins
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=STOP_TIMEOUT_S,
         h11_max_incomplete_event_size=32 * 1024,
         ssl_certfile=str(settings.certificate) if settings.certificate else None,

@@ -12,7 +12,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import os
+import tempfile
 import tomllib
 from collections import deque
 from collections.abc import Callable
@@ -110,36 +112,50 @@ def write_user(file: Path, name: str, password: str, role: Role) -> None:
         if user.client is not None:
             lines.append(f"client = {_quoted(str(user.client))}")
         lines.append("")
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as output:
-        output.write("\n".join(lines))
+    _replace(file, "\n".join(lines))
+
+
+def _replace(file: Path, text: str) -> None:
+    """The file has what it had, or all of the text; only its owner can read it."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as output:
+            output.write(text)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _quoted(text: str) -> str:
-    import json
-
     return json.dumps(text)
 
 
 class Attempts:
-    """Failed logins by name: too many of them within the window, and the next is not even tried."""
+    """Failed logins by name: too many of them within the window, and the next is not even tried.
+
+    An attempt counts as failed from its beginning, so that many at the same time are no more than one after another.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[str, deque[float]] = {}
 
-    def is_blocked(self, *names: str) -> bool:
-        return any(len(self._recent(name)) >= FAILURES_ALLOWED for name in names)
-
-    def failed(self, *names: str) -> None:
+    def begin(self, *names: str) -> bool:
+        """False if one of the names has failed too often; then nothing is tried."""
+        if any(len(self._recent(name)) >= FAILURES_ALLOWED for name in names):
+            return False
         for name in names:
             if len(self._failures) >= MOST_NAMES:
                 self._failures.pop(next(iter(self._failures)))
             self._failures.setdefault(name, deque(maxlen=FAILURES_ALLOWED)).append(self._clock())
+        return True
 
-    def succeeded(self, *names: str) -> None:
-        for name in names:
-            self._failures.pop(name, None)
+    def succeeded(self, user: str, address: str) -> None:
+        """The user is forgiven all; the address only this attempt, as others may be guessed from there."""
+        self._failures.pop(user, None)
+        if attempts := self._failures.get(address):
+            attempts.pop()
 
     def _recent(self, name: str) -> list[float]:
         limit = self._clock() - WINDOW_S

@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import time
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 from odradek.admin.access import Access
@@ -23,6 +24,7 @@ from odradek.console.messages.showing import IN_A_LIST, Found, show_record
 from odradek.console.rendering import moment
 
 PROGRESS_S = 0.2
+ERROR = b"error: "  # begins the last line of a download that failed
 CSV_HEADER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -43,7 +45,7 @@ def main() -> int:
         if job["format"] == "search":
             _line(output, {"error": str(error)})
         else:
-            output.write(f"error: {error}\n".encode())
+            output.write(ERROR + f"{error}\n".encode())
         return 1
     return 0
 
@@ -76,7 +78,7 @@ def _search(scan: Scan, job: dict[str, Any], output: BinaryIO) -> None:
     for found in scan.run():
         for one in found[: job["limit"] - count]:
             view = show_record(one, job["view"], IN_A_LIST, schemas.decode)
-            _line(output, {"record": _plain(view)})
+            _line(output, {"record": asdict(view)})
             count += 1
         if time.monotonic() - told_s > PROGRESS_S:
             told_s = time.monotonic()
@@ -87,12 +89,6 @@ def _search(scan: Scan, job: dict[str, Any], output: BinaryIO) -> None:
         output,
         {"scanned": scan.scanned, "total": scan.total, "end": True, "is_limited": count >= job["limit"]},
     )
-
-
-def _plain(view: Any) -> Any:
-    from dataclasses import asdict
-
-    return asdict(view)
 
 
 def _line(output: BinaryIO, value: dict[str, Any]) -> None:
@@ -135,7 +131,7 @@ def _csv_row(topic: str, found: Found) -> bytes:
         ensure_ascii=False,
     )
     cells = (
-        topic,
+        _text_cell(topic),
         found.partition,
         record.offset,
         record.timestamp,
@@ -147,13 +143,16 @@ def _csv_row(topic: str, found: Found) -> bytes:
 
 
 def _cell(data: bytes | None) -> str:
-    """Text that a spreadsheet does not take for a formula."""
     if data is None:
         return ""
     try:
-        text = data.decode()
+        return _text_cell(data.decode())
     except UnicodeDecodeError:
         return "base64:" + base64.b64encode(data).decode()
+
+
+def _text_cell(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
 
 

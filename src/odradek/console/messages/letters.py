@@ -7,6 +7,7 @@ half-way, some are sent twice, and none is lost.
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from odradek.admin.librdkafka import failures_told, kafka, make_client
 from odradek.admin.metadata import existing_partitions, metadata_of
 from odradek.admin.offsets import commit_offsets, committed_offsets, start_offsets
 from odradek.admin.places import Place
-from odradek.console.messages.reading import Cursor, read_forward, read_newest
+from odradek.console.messages.reading import Cursor, Kept, RecordsRead, read_forward, read_newest
 from odradek.console.messages.showing import Found
 from odradek.console.requests import NotFound
 from odradek.model import TopicPartition
@@ -61,9 +62,11 @@ def can_be_sent(letter: Letter) -> bool:
     return letter.facts["content"] == WHOLE and letter.facts["topic"] is not None
 
 
-def newest_letters(access: Access, topic: str, limit: int) -> list[tuple[Found, Letter | None]]:
-    found = read_newest(access, topic, None, limit).records
-    return [(one, letter_of(topic, one)) for one in found]
+def newest_letters(
+    access: Access, topic: str, limit: int, keep: Callable[[Found, Letter | None], Kept]
+) -> RecordsRead[Kept]:
+    """What `keep` makes of each record and of the letter that it is, if it is one."""
+    return read_newest(access, topic, None, limit, None, lambda one: keep(one, letter_of(topic, one)))
 
 
 def progress_of(access: Access, topic: str, *, everything: bool = False) -> Cursor:
@@ -92,7 +95,7 @@ def _replay(access: Access, topic: str, to: str | None, everything: bool, dry: b
     cursor = progress_of(access, topic, everything=everything)
     seen = 0
     while True:
-        found = read_forward(access, topic, None, ROUND, cursor)
+        found = read_forward(access, topic, None, ROUND, cursor, lambda one: one)
         outgoing = [letter for one in found.records if (letter := _counted(topic, one, outcome, reasons))]
         for letter in outgoing:
             target = to or letter.facts["topic"]

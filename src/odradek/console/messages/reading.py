@@ -1,12 +1,14 @@
 """Pages of records: the newest, or from positions forward. A cursor names an offset in each partition, as `0:12,1:40`,
 and goes on from there.
 
-Reading is bounded: by a number of records, by bytes for each partition, by time.
+Reading is bounded: by a number of records, by bytes for each partition, by time. Only what a reader keeps of a record
+outlives the look at its partition: values may be large, and partitions many.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
 
 from odradek.admin.access import Access
 from odradek.admin.client_names import to_java
@@ -32,11 +34,21 @@ FEW_PARTITIONS = 4
 LEAST_EACH = 5
 
 Cursor = dict[int, int]
+Kept = TypeVar("Kept")
+
+
+class Placed(NamedTuple, Generic[Kept]):
+    """What is kept of a record, with what it is sorted by."""
+
+    timestamp: int
+    offset: int
+    partition: int
+    kept: Kept
 
 
 @dataclass(frozen=True)
-class RecordsRead:
-    records: list[Found]
+class RecordsRead(Generic[Kept]):
+    records: list[Kept]
     older: Cursor  # where the page before this one ends
     newer: Cursor  # where the next one begins
     ends: Cursor
@@ -95,8 +107,13 @@ def offsets(cluster: Cluster, wanted: list[TopicPartition], time_ms: int) -> Cur
 
 
 def read_newest(
-    access: Access, topic: str, partition: int | None, limit: int, before: Cursor | None = None
-) -> RecordsRead:
+    access: Access,
+    topic: str,
+    partition: int | None,
+    limit: int,
+    before: Cursor | None,
+    keep: Callable[[Found], Kept],
+) -> RecordsRead[Kept]:
     """The newest records, the newest first; or those before a cursor."""
     with reaching(access) as cluster:
         wanted = places(cluster, topic, partition)
@@ -105,16 +122,24 @@ def read_newest(
         active = [one for one in wanted if tops[one.partition] > starts[one.partition]]
         each = limit if len(active) <= FEW_PARTITIONS else max(LEAST_EACH, -(-2 * limit // len(active)))
         found = [
-            record
+            _placed(record, keep)
             for one in active
             for record in _last(cluster, one, starts[one.partition], tops[one.partition], each)
         ]
-    found.sort(key=lambda one: (one.record.timestamp, one.record.offset), reverse=True)
+    found.sort(key=_by_time, reverse=True)
     shown = found[:limit]
     older, newer = dict(tops), dict(tops)
-    for one in shown:
-        older[one.partition] = min(older[one.partition], one.record.offset)
-    return RecordsRead(shown, _unless_all_read(older, starts), newer, ends)
+    for record in shown:
+        older[record.partition] = min(older[record.partition], record.offset)
+    return RecordsRead([one.kept for one in shown], _unless_all_read(older, starts), newer, ends)
+
+
+def _placed(found: Found, keep: Callable[[Found], Kept]) -> Placed[Kept]:
+    return Placed(found.record.timestamp, found.record.offset, found.partition, keep(found))
+
+
+def _by_time(one: Placed[Kept]) -> tuple[int, int]:
+    return one.timestamp, one.offset
 
 
 def _unless_all_read(older: Cursor, starts: Cursor) -> Cursor:
@@ -165,8 +190,13 @@ def _between(cluster: Cluster, place: TopicPartition, low: int, top: int) -> tup
 
 
 def read_forward(
-    access: Access, topic: str, partition: int | None, limit: int, start: int | Cursor
-) -> RecordsRead:
+    access: Access,
+    topic: str,
+    partition: int | None,
+    limit: int,
+    start: int | Cursor,
+    keep: Callable[[Found], Kept],
+) -> RecordsRead[Kept]:
     """From a time (or EARLIEST, LATEST), or from positions; the oldest first."""
     with reaching(access) as cluster:
         wanted = places(cluster, topic, partition)
@@ -180,15 +210,15 @@ def read_forward(
         }
         active = [one for one in wanted if at[one.partition] < ends[one.partition]]
         each = max(1, -(-limit // len(active))) if active else 0
-        found: list[Found] = []
+        found: list[Placed[Kept]] = []
         newer = dict(at)
         for one in active:
             top = min(ends[one.partition], at[one.partition] + each)
             records, is_whole = _between(cluster, one, at[one.partition], top)
-            found += records
+            found += [_placed(record, keep) for record in records]
             newer[one.partition] = top if is_whole or not records else records[-1].record.offset + 1
-    found.sort(key=lambda one: (one.record.timestamp, one.record.offset))
-    return RecordsRead(found, at, newer, ends)
+    found.sort(key=_by_time)
+    return RecordsRead([one.kept for one in found], at, newer, ends)
 
 
 def read_one(access: Access, topic: str, partition: int, offset: int) -> Found:

@@ -1,6 +1,7 @@
 """Searches that run in children: started, asked for what they have found, cancelled. Few run at once, few are kept.
 
-Two children share a search where there are two cores; each goes through a part of every partition.
+Two children share a search where there are two cores; each goes through a part of every partition. A search that nobody
+asks about any more ends: its page was closed. Downloads are children, too, and end with their readers.
 """
 
 import json
@@ -11,15 +12,20 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from odradek.admin.failures import AdminError
+from odradek.console.messages.child import ERROR
 from odradek.console.requests import NotFound
 
 MOST_RUNNING = 3
+MOST_DOWNLOADS = 3
 MOST_KEPT = 12
+FORGOTTEN_S = 60.0  # since its page asked for the last time
+LOOK_S = 5.0
 CHILDREN = min(2, os.cpu_count() or 1)
 PIECE_BYTES = 64 * 1024
 
@@ -45,7 +51,12 @@ class Search:
     is_running: bool = True
     error: str | None = None
     began_s: float = field(default_factory=time.monotonic)
+    asked_s: float = field(default_factory=time.monotonic)
     took_s: float = 0.0
+
+    @property
+    def is_forgotten(self) -> bool:
+        return time.monotonic() - self.asked_s > FORGOTTEN_S
 
     @property
     def scanned(self) -> int:
@@ -93,6 +104,7 @@ class Searches:
         search = self._searches.get(search_id)
         if search is None or search.owner != owner:
             raise NotFound("there is no such search any more")
+        search.asked_s = time.monotonic()
         return search
 
     def cancel(self, owner: str, search_id: str) -> None:
@@ -116,7 +128,10 @@ class Searches:
         for reader in readers:
             reader.start()
         for reader in readers:
-            reader.join()
+            while reader.is_alive():
+                reader.join(LOOK_S)
+                if search.is_forgotten:
+                    self._end(children)
         with self._lock:
             self._running.pop(search.id, None)
         search.took_s = time.monotonic() - search.began_s
@@ -144,13 +159,34 @@ def start_child(job: dict[str, Any]) -> Child:
     return child
 
 
-def pieces(child: Child) -> Iterator[bytes]:
-    """What a child writes; it ends with its reader."""
-    assert child.stdout is not None
-    try:
-        while piece := child.stdout.read1(PIECE_BYTES):  # type: ignore[attr-defined]
-            yield piece
-    finally:
-        child.terminate()
-        child.stdout.close()
-        child.wait()
+class Downloads:
+    """Children that write files. Each needs memory and a core, so few run at once."""
+
+    def __init__(self) -> None:
+        self._free = threading.BoundedSemaphore(MOST_DOWNLOADS)
+
+    def start(self, job: dict[str, Any]) -> Iterator[bytes]:
+        """The pieces of a file. Raises AdminError if it fails before the first: a reason is not saved as data."""
+        if not self._free.acquire(blocking=False):
+            raise AdminError(f"{MOST_DOWNLOADS} downloads are running: wait for the end of one")
+        pieces = self._pieces(job)
+        first = next(pieces, b"")
+        if first.startswith(ERROR):
+            pieces.close()
+            raise AdminError(first.removeprefix(ERROR).decode(errors="replace").strip())
+        return chain([first], pieces)
+
+    def _pieces(self, job: dict[str, Any]) -> Generator[bytes, None, None]:
+        """What a child writes; it ends with its reader."""
+        try:
+            child = start_child(job)
+            assert child.stdout is not None
+            try:
+                while piece := child.stdout.read1(PIECE_BYTES):  # type: ignore[attr-defined]
+                    yield piece
+            finally:
+                child.terminate()
+                child.stdout.close()
+                child.wait()
+        finally:
+            self._free.release()

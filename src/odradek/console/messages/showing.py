@@ -64,7 +64,7 @@ def show(data: bytes | None, view: str, most: int, decode: Decode) -> Shown:
         return Shown(None, "text", 0)
     if view == "avro":
         try:
-            text = _json(decode(data), most)
+            text = printable(_json(decode(data), most))
             return _cut(text, "avro", len(data), most)
         except NoSchema as error:
             shown = show(data, "auto", most, decode)

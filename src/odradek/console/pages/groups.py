@@ -13,6 +13,7 @@ from odradek.admin.message_text import parse_time_ms
 from odradek.admin.offset_reset import Move, Plan, Target, plan_reset
 from odradek.admin.offsets import commit_offsets, committed_offsets, named_places
 from odradek.admin.places import Place
+from odradek.console.paging import cut
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, doc
 from odradek.console.users import Role
@@ -64,9 +65,7 @@ def find_groups(seen: Seen, query: GroupsQuery) -> GroupList:
     wanted = query.search.strip().lower()
     found = [one for one in there if wanted in one.group.lower()] if wanted else there
     found.sort(key=SORTS[name], reverse=query.sort.startswith("-"))
-    pages = max(1, -(-len(found) // PAGE_SIZE))
-    page = min(max(1, query.page), pages)
-    shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    shown, page, pages = cut(found, query.page, PAGE_SIZE)
     return GroupList(shown, len(found), len(there), seen.groups is not None, page, pages, query)
 
 
@@ -112,7 +111,7 @@ def group_view(ask: Ask) -> GroupPage:
     seen = (ask.cluster.seen.groups or {}).get(name)
     if seen is not None and seen.type == SHARE:
         return _share_group(seen)
-    (found,) = view_groups(ask.access(), [name])
+    (found,) = ask.recent(f"group {name}", lambda access: view_groups(access, [name]))
     lags = {Place(one.topic, one.partition): one.lag for one in found.partitions if one.lag is not None}
     return _group_page(found, ask.cluster.lags.note(name, lags, time.monotonic()))
 
@@ -267,7 +266,7 @@ PAGES = [
         nav="Groups",
         live_template="groups_live.html",
         parts=("groups",),
-        script="groups.js",
+        script="list.js",
     ),
     Page(
         path="group",
@@ -278,7 +277,7 @@ PAGES = [
         query=GroupQuery,
         live_template="group_live.html",
         parts=("groups",),
-        script="groups.js",
+        script="group.js",
     ),
 ]
 ACTIONS = [

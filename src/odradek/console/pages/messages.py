@@ -11,6 +11,7 @@ from odradek.admin.message_filter import compile_filters
 from odradek.admin.message_text import from_json, parse_time_ms
 from odradek.client.cluster import EARLIEST
 from odradek.console.messages.reading import (
+    Cursor,
     RecordsRead,
     format_cursor,
     parse_cursor,
@@ -19,10 +20,9 @@ from odradek.console.messages.reading import (
     read_one,
 )
 from odradek.console.messages.schemas import Schemas
-from odradek.console.messages.searches import pieces, start_child
 from odradek.console.messages.sending import Outgoing, Sent, send
-from odradek.console.messages.showing import ALONE, IN_A_LIST, VIEWS, RecordView, show_record
-from odradek.console.pages.topics import guarded
+from odradek.console.messages.showing import ALONE, IN_A_LIST, VIEWS, Found, RecordView, show_record
+from odradek.console.pages.topics import check_ours, guarded
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, doc
 from odradek.console.users import Role
@@ -30,6 +30,7 @@ from odradek.console.users import Role
 MOST_ON_A_PAGE = 500
 MOST_FOUND = 1_000
 MOST_DOWNLOADED = 1_000_000
+MOST_FILTERS, LONGEST_FILTER = 20, 2_000
 STARTS = "newest, earliest, an offset, or @ and a time: ISO 8601, milliseconds, or relative like -1h"
 
 
@@ -59,24 +60,29 @@ def messages_view(ask: Ask) -> MessagesPage:
         raise BadRequest(f"view is one of {', '.join(VIEWS)}")
     limit = min(max(1, query.limit), MOST_ON_A_PAGE)
     found = _read(ask, query, limit)
+    older, newer = format_cursor(found.older), format_cursor(found.newer)
+    return MessagesPage(ask.path["topic"], found.records, older, newer, query)
+
+
+def _read(ask: Ask, query: MessagesQuery, limit: int) -> RecordsRead[RecordView]:
     decode = schemas(ask).decode
-    shown = [show_record(one, query.view, IN_A_LIST, decode) for one in found.records]
-    return MessagesPage(
-        ask.path["topic"], shown, format_cursor(found.older), format_cursor(found.newer), query
-    )
+    place = ask.access(), ask.path["topic"], query.partition, limit
+
+    def keep(found: Found) -> RecordView:
+        return show_record(found, query.view, IN_A_LIST, decode)
+
+    if not query.after and (query.before or query.start in ("", "newest", "latest")):
+        return read_newest(*place, parse_cursor(query.before) or None, keep)
+    return read_forward(*place, _begin(ask, query), keep)
 
 
-def _read(ask: Ask, query: MessagesQuery, limit: int) -> RecordsRead:
-    access, topic = ask.access(), ask.path["topic"]
+def _begin(ask: Ask, query: MessagesQuery) -> int | Cursor:
     if query.after:
-        return read_forward(access, topic, query.partition, limit, parse_cursor(query.after))
-    if query.before or query.start in ("", "newest", "latest"):
-        return read_newest(access, topic, query.partition, limit, parse_cursor(query.before) or None)
+        return parse_cursor(query.after)
     start_ms, offset = start_of(query.start)
     if offset is None:
-        return read_forward(access, topic, query.partition, limit, EARLIEST if start_ms is None else start_ms)
-    partitions = range(len(_partitions(ask, topic)))
-    return read_forward(access, topic, query.partition, limit, dict.fromkeys(partitions, offset))
+        return EARLIEST if start_ms is None else start_ms
+    return dict.fromkeys(range(len(_partitions(ask, ask.path["topic"]))), offset)
 
 
 def _partitions(ask: Ask, topic: str) -> Any:
@@ -160,6 +166,8 @@ def begin_search(ask: Ask) -> dict[str, str]:
 def _job(
     ask: Ask, filters: list[str], start: str, partition: int | None, format_: str, limit: int
 ) -> dict[str, Any]:
+    if len(filters) > MOST_FILTERS or any(len(one) > LONGEST_FILTER for one in filters):
+        raise BadRequest(f"give at most {MOST_FILTERS} conditions of {LONGEST_FILTER:,} characters")
     try:
         compile_filters(filters)
     except ValueError as error:
@@ -233,11 +241,13 @@ def download(ask: Ask) -> Response:
         raise BadRequest("format is jsonl or csv")
     filters = [line for line in query.filter.splitlines() if line.strip()]
     limit = min(max(1, query.limit), MOST_DOWNLOADED)
-    child = start_child(_job(ask, filters, query.start, query.partition, query.format, limit))
+    pieces = ask.console.downloads.start(
+        _job(ask, filters, query.start, query.partition, query.format, limit)
+    )
     kinds = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
     safe = "".join(each if each.isalnum() or each in "._-" else "_" for each in ask.path["topic"])
     headers = {"content-disposition": f'attachment; filename="{safe}.{query.format}"'}
-    return StreamingResponse(pieces(child), media_type=kinds[query.format], headers=headers)
+    return StreamingResponse(pieces, media_type=kinds[query.format], headers=headers)
 
 
 # Sending
@@ -269,10 +279,10 @@ class AgainBody:
 
 
 def send_again(ask: Ask) -> Sent:
-    access = ask.access()
+    access, target = ask.access(), check_ours(ask.body.topic or ask.path["topic"])
     found = read_one(access, guarded(ask), *_place(ask)).record
     headers = [(name.decode(errors="replace"), value) for name, value in found.headers]
-    return send(access, Outgoing(ask.body.topic or ask.path["topic"], found.key, found.value, headers))
+    return send(access, Outgoing(target, found.key, found.value, headers))
 
 
 PAGES = [

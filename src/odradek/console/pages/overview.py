@@ -4,12 +4,11 @@ behind, what happened, how much goes through."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odradek.admin.status import MIN_IN_SYNC, BrokerStatus, ClusterStatus, PartitionStatus, QuorumStatus
+from odradek.admin.status import MIN_IN_SYNC, BrokerStatus, ClusterStatus, QuorumStatus
 from odradek.console.registry import Page
 from odradek.console.requests import Ask
 from odradek.console.watch.metrics import Load
 from odradek.console.watch.seen import Event, GroupSeen, OpenTransactionSeen, Seen
-from odradek.wording import joined
 
 SHOWN = 10
 EVENTS_SHOWN = 15
@@ -117,27 +116,41 @@ def broker_row(broker: BrokerStatus, seen: Seen) -> BrokerRow:
 
 def refusals(status: ClusterStatus) -> Iterator[Refusal]:
     """Partitions that refuse writes, and why."""
+    alive = {one.broker for one in status.brokers if not one.is_fenced}
     for one in status.offline:
-        yield Refusal(one.topic, one.partition, f"no leader: {_missing(one)}")
+        yield Refusal(one.topic, one.partition, f"no leader: {_cure({*one.replicas}, alive)}")
     for one in status.under_min_isr:
         if one.leader is not None:
-            reason = f"fewer in-sync replicas than {MIN_IN_SYNC}: refuses acks=all; {_missing(one)}"
+            cure = _cure({*one.replicas} - {*one.isr}, alive)
+            reason = f"fewer in-sync replicas than {MIN_IN_SYNC}: refuses acks=all; {cure}"
             yield Refusal(one.topic, one.partition, reason)
     full = {one.broker for one in status.brokers if one.is_full}
     if full:
-        yield Refusal("", -1, f"all partitions led by broker {joined(sorted(full))}: its disk is full")
+        reason = f"all partitions led by {brokers_named(sorted(full))}: no room on the disk"
+        yield Refusal("", -1, reason)
 
 
-def _missing(one: PartitionStatus) -> str:
-    missing = sorted({*one.replicas} - ({*one.isr} if one.leader is not None else set()))
-    return f"start broker {joined(missing)}"
+def _cure(missing: set[int], alive: set[int]) -> str:
+    """What brings a partition back that misses these replicas."""
+    if away := sorted(missing - alive):
+        return f"start {brokers_named(away)}"
+    if missing:
+        return f"wait until {brokers_named(sorted(missing))} caught up"
+    return "give it more replicas, or topics a lower min.insync.replicas"
+
+
+def brokers_named(numbers: list[int]) -> str:
+    """broker 1; brokers 1, 2 and 3"""
+    *others, last = map(str, numbers)
+    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
 def advice(status: ClusterStatus) -> Iterator[str]:
     """What to do first, for the problems that have an answer."""
     fenced = [one.broker for one in status.brokers if one.is_fenced]
     if fenced:
-        yield f"start broker {joined(fenced)}, or remove it with 'odradek cluster remove-broker'"
+        it = "it" if len(fenced) == 1 else "them"
+        yield f"start {brokers_named(fenced)}, or remove {it} with 'odradek cluster remove-broker'"
     if any(one.is_full for one in status.brokers):
         yield "make room on the full disk, or let topics keep less (retention.ms, retention.bytes)"
     if any(one.damaged_logs for one in status.brokers):

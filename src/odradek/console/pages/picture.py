@@ -19,7 +19,7 @@ from odradek.wording import count_of
 
 ROWS = 12  # partitions on a screen
 TOPICS_SHOWN = 60
-MOSAIC_MOST = 2000
+MOSAIC_MOST = 1992  # squares; whole screens of partitions
 EVENTS_SHOWN = 8
 REPLICAS = 3
 SEEN_WITHIN_S = 5.0
@@ -181,7 +181,7 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
     scene, events = ask.cluster.album.look(
         (topic, first), lambda before: ask_scene(glance, ask.cluster.seen, topic, first, ROWS, before)
     )
-    squares, squares_height = squares_of(found, width) if count > ROWS else ([], 0)
+    squares, squares_height = squares_of(found, first, width) if count > ROWS else ([], 0)
     return PictureView(
         topic=topic,
         width=width,
@@ -196,10 +196,12 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
     )
 
 
-def squares_of(topic: TopicSeen, width: int) -> tuple[list[Square], int]:
-    placed = mosaic(min(len(topic.leaders), MOSAIC_MOST), width)
+def squares_of(topic: TopicSeen, first: int, width: int) -> tuple[list[Square], int]:
+    """Of all partitions, or of those around the one that is wanted if they are too many for a screen."""
+    begin = first // MOSAIC_MOST * MOSAIC_MOST
+    placed = mosaic(min(len(topic.leaders) - begin, MOSAIC_MOST), width)
     return [
-        Square(spot, number, state_of(topic, number)) for number, spot in enumerate(placed.spots)
+        Square(spot, number, state_of(topic, number)) for number, spot in enumerate(placed.spots, begin)
     ], placed.height
 
 

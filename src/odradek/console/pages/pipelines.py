@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from odradek.admin.dead_letters import Letter
-from odradek.admin.failures import AdminError, BadRequest, NoContact
+from odradek.admin.failures import AdminError, NoContact
 from odradek.admin.places import is_internal
 from odradek.console.messages.letters import (
     Replayed,
@@ -18,7 +18,8 @@ from odradek.console.messages.letters import (
     replay,
 )
 from odradek.console.messages.reading import reaching
-from odradek.console.messages.showing import Found
+from odradek.console.messages.showing import Found, printable
+from odradek.console.pages.topics import check_ours
 from odradek.console.registry import Action, Page
 from odradek.console.requests import Ask, NotFound, doc
 from odradek.console.users import Role
@@ -159,29 +160,35 @@ class LettersPage:
     reasons: list[tuple[str, int]]  # of the newest ones
     counted: int
     others: int  # records that are no dead letters
-    waiting: int | None  # offsets that were not replayed from here
+    waiting: int  # of these, not sent again from here
+    is_more_waiting: bool  # perhaps: there are older ones
 
 
 def letters_view(ask: Ask) -> LettersPage:
     topic, access = ask.query.topic, ask.access()
-    seen = ask.cluster.seen
     if is_internal(topic):
         raise NotFound(f"{topic} has no dead letters")
-    _check_contact(seen)
-    found = newest_letters(access, topic, LETTERS_COUNTED)
-    letters = [(one, letter) for one, letter in found if letter is not None]
-    reasons = Counter(letter.facts["reason"] for _, letter in letters)
-    rows = [letter_row(one, letter) for one, letter in letters[:LETTERS_SHOWN]]
+    _check_contact(ask.cluster.seen)
+    found = newest_letters(access, topic, LETTERS_COUNTED, letter_row)
+    letters = [one for one in found.records if one is not None]
     begins = progress_of(access, topic)
-    ends = seen.offsets.ends.get(topic) if seen.offsets is not None else None
-    waiting = None
-    if ends is not None and len(ends) == len(begins):
-        waiting = sum(max(ends[number] - begin, 0) for number, begin in begins.items())
-    return LettersPage(topic, rows, reasons.most_common(20), len(letters), len(found) - len(letters), waiting)
+    waiting = sum(one.offset >= begins.get(one.partition, 0) for one in letters)
+    is_more = any(begins.get(number, 0) < offset for number, offset in found.older.items())
+    return LettersPage(
+        topic,
+        letters[:LETTERS_SHOWN],
+        Counter(one.reason for one in letters).most_common(20),
+        len(letters),
+        len(found.records) - len(letters),
+        waiting,
+        is_more,
+    )
 
 
-def letter_row(found: Found, letter: Letter) -> LetterRow:
-    facts = {name: "" if value is None else str(value) for name, value in letter.facts.items()}
+def letter_row(found: Found, letter: Letter | None) -> LetterRow | None:
+    if letter is None:
+        return None
+    facts = {name: "" if value is None else printable(str(value)) for name, value in letter.facts.items()}
     origin = f"{facts['topic']}-{facts['partition']} at {facts['offset']}"
     return LetterRow(
         partition=found.partition,
@@ -200,7 +207,7 @@ def letter_row(found: Found, letter: Letter) -> LetterRow:
 def text_of(value: bytes | None) -> str:
     if value is None:
         return "null"
-    text = value[: 4 * TEXT_SHOWN].decode(errors="replace")
+    text = printable(value[: 4 * TEXT_SHOWN].decode(errors="replace"))
     return text[:TEXT_SHOWN] + ("…" if len(text) > TEXT_SHOWN else "")
 
 
@@ -224,8 +231,7 @@ class ReplayOutcome:
 def replay_letters(ask: Ask) -> ReplayOutcome:
     body: ReplayBody = ask.body
     for name in (body.topic, body.to):
-        if name is not None and is_internal(name):
-            raise BadRequest(f"{name} is an internal topic: the cluster keeps its own state there")
+        check_ours(name or "")
     found = replay(ask.access(), body.topic, body.to, everything=body.everything, dry=body.dry_run)
     return ReplayOutcome(found.sent, found.kept, found.reasons, found.is_all, told(found, body.dry_run))
 

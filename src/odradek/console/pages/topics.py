@@ -16,8 +16,9 @@ from odradek.admin.topics import (
     delete_topics,
     view_topics,
 )
+from odradek.console.paging import cut
 from odradek.console.registry import Action, Page
-from odradek.console.requests import Ask, NotFound, doc
+from odradek.console.requests import Ask, doc
 from odradek.console.users import Role
 from odradek.console.watch.seen import Seen, TopicSeen
 
@@ -55,6 +56,7 @@ class TopicList:
     page: int
     pages: int
     query: TopicsQuery
+    is_known: bool  # False until the first look
 
 
 SORTS: dict[str, Any] = {
@@ -81,10 +83,16 @@ def find_topics(seen: Seen, query: TopicsQuery) -> TopicList:
     found = [topic for topic in there if wanted in topic.name.lower()] if wanted else there
     if query.sort != "topic":  # they are in that order
         found.sort(key=lambda topic: SORTS[name](topic, seen), reverse=query.sort.startswith("-"))
-    pages = max(1, -(-len(found) // PAGE_SIZE))
-    page = min(max(1, query.page), pages)
-    shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-    return TopicList([row(topic, seen) for topic in shown], len(found), len(there), page, pages, query)
+    shown, page, pages = cut(found, query.page, PAGE_SIZE)
+    return TopicList(
+        [row(topic, seen) for topic in shown],
+        len(found),
+        len(there),
+        page,
+        pages,
+        query,
+        seen.topology is not None,
+    )
 
 
 def hidden(topic: TopicSeen) -> bool:
@@ -129,8 +137,10 @@ class TopicPage:
 
 
 def topic_view(ask: Ask) -> TopicPage:
-    (found,) = view_topics(ask.access(), [ask.path["topic"]])
+    name = ask.path["topic"]
+    (found,) = ask.recent(f"topic {name}", lambda access: view_topics(access, [name]))
     seen = ask.cluster.seen
+    first = min(max(ask.query.first, 0), max(found.partition_count - 1, 0))
     records = [
         one.end_offset - one.start_offset
         for one in found.partitions
@@ -146,8 +156,8 @@ def topic_view(ask: Ask) -> TopicPage:
         record_count=sum(records) if records else None,
         records_per_second=seen.offsets.rates.get(found.topic, 0.0) if seen.offsets else None,
         configs=found.configs,
-        partitions=found.partitions[ask.query.first : ask.query.first + PARTITIONS_SHOWN],
-        first=ask.query.first,
+        partitions=found.partitions[first : first + PARTITIONS_SHOWN],
+        first=first,
         groups=[name for name, group in (seen.groups or {}).items() if found.topic in group.topics],
     )
 
@@ -222,16 +232,15 @@ def delete(ask: Ask) -> dict[str, str]:
 
 def guarded(ask: Ask) -> str:
     """The topic of the path; the console changes no internal one."""
-    topic = ask.path["topic"]
+    return check_ours(ask.path["topic"])
+
+
+def check_ours(topic: str) -> str:
     if is_internal(topic):
         raise BadRequest(
             f"{topic}: the cluster keeps its own state in internal topics; use the command with --force"
         )
     return topic
-
-
-def missing_topic(topic: str) -> NotFound:
-    return NotFound(f"{topic}: no such topic")
 
 
 PAGES = [
@@ -245,7 +254,7 @@ PAGES = [
         nav="Topics",
         live_template="topics_live.html",
         parts=("topology", "offsets", "disks"),
-        script="topics.js",
+        script="list.js",
     ),
     Page(
         path="topics/{topic}",

@@ -1,8 +1,4 @@
-"""Users that log in to the cluster with SCRAM. Offered only where the cluster serves it.
-
-ACLs and quotas belong beside this module (`pages/acls.py`, `pages/quotas.py`), with `needs="acls"` and
-`needs="quotas"`: `admin.capabilities` knows their APIs, so they appear where a cluster serves them.
-"""
+"""Users that log in to the cluster with SCRAM. Offered only where the cluster serves it."""
 
 from dataclasses import dataclass
 

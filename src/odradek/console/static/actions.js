@@ -1,6 +1,8 @@
 // Forms with data-action: sent as JSON with the token of the page; what the server says is shown.
 //   data-method   POST, PATCH, DELETE
 //   data-then     where to go afterwards; "reload" stays
+// Buttons with data-opens open a dialog: data-fields are values for the fields of its form, as JSON, and data-tells is
+// what it is about.
 // Fields: data-kind="number" | "optional" (left out if empty), "pairs" (an object), "headers" (a list of pairs).
 const token = () => document.querySelector('meta[name="csrf-token"]').content;
 
@@ -48,6 +50,13 @@ function bodyOf(form) {
   return body;
 }
 
+function fill(form, values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (form.elements[name]) form.elements[name].value = value ?? "";
+  }
+  form.dispatchEvent(new Event("input"));
+}
+
 function settingBody(form, submitter) {
   const key = form.dataset.key;
   return submitter?.value === "delete" ? { delete: [key] } : { set: { [key]: form.elements.value.value } };
@@ -92,6 +101,8 @@ document.addEventListener("click", (event) => {
   if (opener) {
     const dialog = document.getElementById(opener.dataset.opens);
     if (opener.dataset.fill !== undefined) dialog.querySelector("[data-filled]").value = opener.dataset.fill;
+    if (opener.dataset.fields !== undefined) fill(dialog.querySelector("form"), JSON.parse(opener.dataset.fields));
+    if (opener.dataset.tells !== undefined) dialog.querySelector("[data-told]").textContent = opener.dataset.tells;
     dialog.showModal();
   }
   if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();

@@ -18,12 +18,19 @@ function isInUse(section) {
   return section.matches(":focus-within") && document.activeElement.matches("input, select, textarea");
 }
 
-export async function refresh(section, address = location.href) {
+// The body of the part of a page that refreshes, or null. Who has logged out elsewhere gets the login.
+export async function fragment(address) {
   const answer = await fetch(address, { headers: { "X-Fragment": "1" } });
-  if (!answer.ok) return;
-  const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (answer.redirected) location.reload();
+  if (!answer.ok || answer.redirected) return null;
+  return new DOMParser().parseFromString(await answer.text(), "text/html").body;
+}
+
+export async function refresh(section, address = location.href) {
+  const fresh = await fragment(address);
+  if (!fresh) return;
   const focused = section.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-  section.replaceChildren(...parsed.body.childNodes);
+  section.replaceChildren(...fresh.childNodes);
   localTimes(section);
   if (focused) section.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
@@ -111,5 +118,6 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 localTimes(document);
+document.querySelector(".side a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
 if (cluster) "SharedWorker" in window ? listenByWorker() : listenHere();
 setInterval(ask, 1000); // what was in use a moment ago

@@ -1,5 +1,6 @@
 // Messages: follow the end of a topic, and search all of it. Rows are made of text nodes, never of HTML.
 import { send, say } from "./actions.js";
+import { element } from "./dom.js";
 import { localTimes } from "./live.js";
 
 const MOST_ROWS = 1000;
@@ -9,13 +10,6 @@ const progress = document.getElementById("progress");
 const meter = document.getElementById("meter");
 const pager = document.getElementById("pager");
 const read = document.getElementById("read");
-
-function element(name, text, className) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
 
 function cell(row, className) {
   const made = element("td", undefined, className);
@@ -106,7 +100,8 @@ tail.addEventListener("click", () => {
 // Searching
 const form = document.getElementById("search-form");
 const cancel = document.getElementById("cancel");
-let running = null;
+let running = null; // the id of the search that the page shows
+let latest = 0; // a search that was begun before it is not shown any more
 
 function downloadsFollow() {
   for (const [id, format] of [["jsonl", "jsonl"], ["csv", "csv"]]) {
@@ -118,11 +113,12 @@ function downloadsFollow() {
   }
 }
 
-async function watch(id) {
+async function watch(id, number) {
   let count = 0;
-  while (running === id) {
+  while (number === latest) {
     const answer = await fetch(`${table.dataset.api}/searches/${id}?after=${count}`);
     const said = await answer.json();
+    if (number !== latest) return;
     if (!answer.ok) throw new Error(said.error);
     add(said.records, false);
     count = said.count;
@@ -136,28 +132,38 @@ async function watch(id) {
   }
 }
 
+function end(id) {
+  send("DELETE", `${table.dataset.api}/searches/${id}`).catch((error) => say(error.message, true));
+}
+
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  const number = ++latest;
+  if (running) end(running);
+  running = null;
   say("");
   const text = document.getElementById("search").value.trim();
   if (tail.getAttribute("aria-pressed") === "true") tail.click();
   body.replaceChildren();
   pager.hidden = true;
-  progress.hidden = meter.hidden = cancel.hidden = false;
+  progress.hidden = meter.hidden = false;
   progress.textContent = "Searching…";
   try {
     const start = read.elements.start.value;
     const wanted = { ...chosen(), start: start === "newest" ? "earliest" : start, filters: text ? [text] : [] };
     const { id } = await send("POST", `${table.dataset.api}/searches`, wanted);
+    if (number !== latest) return end(id);
     running = id;
-    await watch(id);
+    cancel.hidden = false;
+    await watch(id, number);
   } catch (error) {
-    say(error.message, true);
+    if (number === latest) say(error.message, true);
   }
+  if (number !== latest) return;
   meter.hidden = cancel.hidden = true;
   running = null;
 });
 cancel.addEventListener("click", () => {
-  if (running) send("DELETE", `${table.dataset.api}/searches/${running}`).catch((error) => say(error.message, true));
+  if (running) end(running);
 });
 for (const source of [form, read]) source.addEventListener("input", downloadsFollow);

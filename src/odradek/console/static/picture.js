@@ -1,13 +1,13 @@
 // The picture is drawn by the server, for the width that it has here. What is new of it is not put in the place of the
 // old: elements with the same id stay, and their attributes change, so that style sheets can let them move.
-import { localTimes, onChanged } from "./live.js";
+import { fragment, localTimes, onChanged } from "./live.js";
 
 const section = document.getElementById("picture");
 const parts = section.dataset.parts.split(" ");
 const PAUSE_MS = 1000;
 let isAsking = false;
 let isWanted = false;
-let asked = 0;
+let asked = -PAUSE_MS;
 
 function address() {
   const query = new URLSearchParams(location.search);
@@ -60,9 +60,9 @@ async function draw() {
     isWanted = false;
     asked = performance.now();
     try {
-      const answer = await fetch(address(), { headers: { "X-Fragment": "1" } });
-      if (answer.ok) {
-        morph(section, new DOMParser().parseFromString(await answer.text(), "text/html").body);
+      const fresh = await fragment(address());
+      if (fresh) {
+        morph(section, fresh);
         localTimes(section);
       }
     } catch {

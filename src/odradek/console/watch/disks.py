@@ -13,11 +13,27 @@ TREND_S = 300.0  # shorter ones say little
 DISTANT_S = 30 * 86_400.0
 
 
+class FreeSpace:
+    """How much was free on one disk, and when."""
+
+    def __init__(self) -> None:
+        self._history: deque[tuple[float, int]] = deque(maxlen=HISTORY)
+
+    def note(self, free_bytes: int, now_s: float) -> float | None:
+        """Seconds until it is full if it goes on like this; None if that is not soon, or nobody knows yet."""
+        self._history.append((now_s, free_bytes))
+        then_s, then_bytes = self._history[0]
+        if now_s - then_s < TREND_S or then_bytes <= free_bytes:
+            return None
+        left_s = free_bytes * (now_s - then_s) / (then_bytes - free_bytes)
+        return left_s if left_s < DISTANT_S else None
+
+
 class DisksTask:
     """Asks brokers for their directories; remembers how much was free."""
 
     def __init__(self) -> None:
-        self._free: dict[int, deque[tuple[float, int]]] = {}
+        self._free: dict[int, FreeSpace] = {}
 
     def ask(self, access: Access, brokers: dict[int, Address], now_s: float) -> Disks:
         free: dict[int, int] = {}
@@ -40,16 +56,9 @@ class DisksTask:
         sizes: dict[str, int] = {}
         for (name, _), size in largest.items():
             sizes[name] = sizes.get(name, 0) + size
-        return Disks(free, total, sizes, self._full_in(free, now_s))
-
-    def _full_in(self, free: dict[int, int], now_s: float) -> dict[int, float]:
-        found = {}
-        for broker, free_bytes in free.items():
-            history = self._free.setdefault(broker, deque(maxlen=HISTORY))
-            history.append((now_s, free_bytes))
-            then_s, then_bytes = history[0]
-            if now_s - then_s >= TREND_S and then_bytes > free_bytes:
-                left_s = free_bytes * (now_s - then_s) / (then_bytes - free_bytes)
-                if left_s < DISTANT_S:
-                    found[broker] = left_s
-        return found
+        forecasts = {
+            broker: self._free.setdefault(broker, FreeSpace()).note(free_bytes, now_s)
+            for broker, free_bytes in free.items()
+        }
+        full_in_s = {broker: left_s for broker, left_s in forecasts.items() if left_s is not None}
+        return Disks(free, total, sizes, full_in_s)

@@ -18,7 +18,7 @@ TIMEOUT_S = 2.0
 MAX_BYTES = 4 * 1024 * 1024
 LOOK_AGAIN_S = 60.0
 LINE = re.compile(r"odradek_(\w+)(?:\{([^}]*)\})? ([\d.e+-]+|NaN)")
-BUCKET = "sync_seconds_bucket"
+HISTOGRAMS = {"sync_seconds_bucket": "sync", "event_loop_lag_seconds_bucket": "lag"}
 
 Numbers = dict[str, float]
 
@@ -31,6 +31,7 @@ class Load:
     sent_bytes: float
     requests: float
     sync_p99_s: float | None  # None: no sync since the console started
+    lag_p99_s: float | None  # how long requests wait for their turn
     brokers: int
 
 
@@ -74,7 +75,8 @@ class MetricsTask:
         if not rates:
             return None
         total = {name: sum(one.get(name, 0.0) for one in rates) for name in ("received", "sent", "requests")}
-        return Load(total["received"], total["sent"], total["requests"], percentile(grown, 0.99), len(rates))
+        sync_p99_s, lag_p99_s = (percentile(grown, name, 0.99) for name in HISTOGRAMS.values())
+        return Load(total["received"], total["sent"], total["requests"], sync_p99_s, lag_p99_s, len(rates))
 
 
 def _ports(access: Access, brokers: Mapping[int, Address]) -> dict[int, int]:
@@ -99,7 +101,7 @@ def _page(host: str, port: int) -> str:
 
 
 def read_numbers(page: str) -> Numbers:
-    """The counters that matter here: bytes of clients, requests, and the buckets of the histogram of syncs."""
+    """The counters that matter here: bytes of clients, requests, and the buckets of histograms."""
     numbers: Numbers = {}
     for line in page.splitlines():
         found = LINE.fullmatch(line)
@@ -110,14 +112,17 @@ def read_numbers(page: str) -> Numbers:
             numbers[name.partition("_")[0]] = value
         elif name == "requests_total":
             numbers["requests"] = numbers.get("requests", 0.0) + value
-        elif name == BUCKET:
-            numbers[f"le {labels.partition('=')[2].strip(chr(34))}"] = value
+        elif name in HISTOGRAMS:
+            numbers[f"{HISTOGRAMS[name]} le {labels.partition('=')[2].strip(chr(34))}"] = value
     return numbers
 
 
-def percentile(grown: Numbers, share: float) -> float | None:
+def percentile(grown: Numbers, histogram: str, share: float) -> float | None:
     """The upper bound of the bucket that has it."""
-    buckets = sorted((float(name[3:]), count) for name, count in grown.items() if name.startswith("le "))
+    prefix = f"{histogram} le "
+    buckets = sorted(
+        (float(name.removeprefix(prefix)), count) for name, count in grown.items() if name.startswith(prefix)
+    )
     if not buckets or not buckets[-1][1]:
         return None
     wanted = share * buckets[-1][1]

@@ -1,16 +1,11 @@
-// Groups: found as one types, and their offsets reset after a preview. What the preview showed is sent with the change,
-// so that the console can refuse it if somebody else was faster.
+// A group: its offsets are reset after a preview. What the preview showed is sent with the change, so that the console can
+// refuse it if somebody else was faster.
 import { send } from "./actions.js";
-import { searchable } from "./search.js";
+import { element } from "./dom.js";
 
 const api = document.querySelector('meta[name="api"]').content;
 
-function cell(text, isNumber) {
-  const found = document.createElement("td");
-  found.textContent = text;
-  if (isNumber) found.className = "num";
-  return found;
-}
+const cell = (text, isNumber) => element("td", text, isNumber && "num");
 
 function resettable(form) {
   const { to, value, topics } = form.elements;
@@ -31,7 +26,7 @@ function resettable(form) {
   });
   const show = (plan) => {
     const rows = plan.moves.map((move) => {
-      const row = document.createElement("tr");
+      const row = element("tr");
       const now = move.current_offset;
       const difference = now === null ? "" : (move.new_offset - now).toLocaleString("en", { signDisplay: "exceptZero" });
       row.append(
@@ -43,7 +38,7 @@ function resettable(form) {
       return row;
     });
     preview.querySelector("tbody").replaceChildren(...rows);
-    const warnings = plan.warnings.map((text) => Object.assign(document.createElement("li"), { textContent: text }));
+    const warnings = plan.warnings.map((text) => element("li", text));
     preview.querySelector(".warnings").replaceChildren(...warnings);
     const known = plan.moves.filter((move) => move.current_offset !== null);
     expected = Object.fromEntries(known.map((move) => [`${move.topic}-${move.partition}`, move.current_offset]));
@@ -69,7 +64,5 @@ function resettable(form) {
   forget();
 }
 
-const list = document.getElementById("groups");
-if (list) searchable(document.getElementById("search-form"), list);
 const resetForm = document.getElementById("reset-form");
 if (resetForm) resettable(resetForm);
