@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.spark import write_exactly_once
 
 if TYPE_CHECKING:
+    from bench.runner import Run
     from bench.spark import Bench
 
 LARGE, TINY = 100_000, 4
 ROUNDS = 5
 IN_MANY_TASKS = 200
-AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
+AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once_ms", "exactly_once_ms"
+SYSTEM = "odradek"
 
 
 class Load(NamedTuple):
@@ -39,23 +41,33 @@ LOADS = (
 )
 
 
-def once(bench: "Bench") -> list[str]:
-    """Prints and returns the lines of a table."""
-    lines = ["| | at least once, ms | exactly once, ms | exactly once / at least once |", "|---|---|---|---|"]
+def once(bench: "Bench") -> None:
     for load in LOADS:
         source = bench.filled_topic(load.rows * load.batches)
-        found: dict[str, list[float]] = {AT_LEAST_ONCE: [], EXACTLY_ONCE: []}
-        for _ in range(ROUNDS):
-            for way, start in (AT_LEAST_ONCE, _at_least_once), (EXACTLY_ONCE, _exactly_once):
-                found[way].append(_batch_ms(bench, load, source, start))
-        before, after = (statistics.median(found[way]) for way in (AT_LEAST_ONCE, EXACTLY_ONCE))
-        ratio = before / after
-        lines.append(
-            f"| {load.title} | {_spread(found[AT_LEAST_ONCE])} | {_spread(found[EXACTLY_ONCE])} | "
-            f"{ratio:.2f} of the rate, {after - before:+.0f} ms |"
-        )
-        print(lines[-1], flush=True)
-    return lines
+        bench.run.workloads[load.title] = load.title
+        for number in range(ROUNDS):
+            numbers = {
+                AT_LEAST_ONCE: _batch_ms(bench, load, source, _at_least_once),
+                EXACTLY_ONCE: _batch_ms(bench, load, source, _exactly_once),
+            }
+            bench.run.add(number, SYSTEM, load.title, numbers)
+        print(_line(bench.run, load), flush=True)
+
+
+def once_lines(run: "Run") -> list[str]:
+    """A table, if it was measured."""
+    measured = [load for load in LOADS if load.title in run.workloads]
+    if not measured:
+        return []
+    head = ["| | at least once, ms | exactly once, ms | exactly once / at least once |", "|---|---|---|---|"]
+    return head + [_line(run, load) for load in measured]
+
+
+def _line(run: "Run", load: Load) -> str:
+    each = [[*run.values(SYSTEM, load.title, way).values()] for way in (AT_LEAST_ONCE, EXACTLY_ONCE)]
+    before, after = map(statistics.median, each)
+    ratio = f"{before / after:.2f} of the rate, {after - before:+.0f} ms"
+    return f"| {load.title} | {_spread(each[0])} | {_spread(each[1])} | {ratio} |"
 
 
 def _spread(found: list[float]) -> str:

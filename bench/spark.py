@@ -10,7 +10,8 @@ with, and ours is printed alone.
 
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,typed,…]
 
-Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md.
+Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md. A run of
+some parts only has a name of its own: `--only typed` writes spark-typed.json and spark-typed.md.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import odradek.spark
 from bench import pipeline
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
-from bench.once import once
+from bench.once import once, once_lines
 from bench.report import number_text, spread_text
 from bench.runner import RESULTS, Run
 from odradek import __version__
@@ -395,15 +396,23 @@ def markdown(run: Run) -> str:
     titles = [f"{facts['title']} {facts['version']}" for facts in run.systems.values()]
     others = [system for system in run.systems if system != OURS]
     titles += [f"Odradek / {run.systems[system]['title']}" for system in others]
-    lines = [f"{facts}; passes {run.rounds}.", ""]
-    lines += ["**Medians ± half their spread, M rows/s; below, seconds of CPU for a million rows**", ""]
-    lines += ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
-    for title in run.workloads:
-        if title not in (MEMORY, SMALL) and not title.startswith(PIPELINE):
-            cells = [_cell(run, system, title) for system in run.systems]
-            ratios = [ratio(run, system, title) for system in others]
-            cells += [f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios]
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    lines = [f"{facts}; passes {run.rounds}."]
+    if compared := [
+        title for title in run.workloads if run.values(OURS, title, RATE) and not title.startswith(PIPELINE)
+    ]:
+        lines += [
+            "",
+            "**Medians ± half their spread, M rows/s; below, seconds of CPU for a million rows**",
+            "",
+        ]
+        lines += ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
+    for title in compared:
+        cells = [_cell(run, system, title) for system in run.systems]
+        ratios = [ratio(run, system, title) for system in others]
+        cells += [f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    if delivered := once_lines(run):
+        lines += ["", *delivered]
     for sample in run.samples:
         if sample["workload"] == MEMORY:
             lines += ["", f"{MEMORY.capitalize()}: {memory_text(sample['numbers'])}"]
@@ -420,10 +429,12 @@ def _cell(run: Run, system: str, title: str) -> str:
     return f"{spread_text(rate)}<br>{number_text(cpu.median)}"
 
 
-def new_run(rows: int, broker: str, has_jvm_connector: bool) -> Run:
+def new_run(rows: int, broker: str, has_jvm_connector: bool, parts: set[str]) -> Run:
     import pyspark
 
     run = Run("spark", MEASURED_PASSES, rows / DEFAULT_ROWS, machine_facts(Path(tempfile.gettempdir())))
+    if parts != set(PARTS):
+        run.part = "".join(f"-{part}" for part in PARTS if part in parts)
     broker_version = __version__ if broker == "odradek" else KAFKA_VERSION
     run.machine |= {"pyspark": pyspark.__version__, "broker": f"{broker} {broker_version}"}
     run.machine |= {"rows": f"{rows:,} of {VALUE_BYTES} bytes, {PARTITIONS} partitions"}
@@ -439,7 +450,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=DEFAULT_ROWS)
     parser.add_argument("--broker", choices=("odradek", "kafka"), default="odradek")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts_of, default=set(PARTS), help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=pipeline.ROUNDS, help="of the pipeline")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
     arguments = parser.parse_args()
@@ -452,25 +463,26 @@ def main() -> int:
     except PeerUnavailable as error:
         print(f"no JVM connector to compare with: {error}")
         jars = []
-    run = new_run(arguments.rows, arguments.broker, bool(jars))
+    run = new_run(arguments.rows, arguments.broker, bool(jars), arguments.only)
     start_broker = {"odradek": odradek_broker, "kafka": kafka_broker}[arguments.broker]
     with tempfile.TemporaryDirectory() as directory, start_broker(Path(directory) / "data") as bootstrap:
         spark = session(jars)
         print(f"{arguments.rows:,} rows of {VALUE_BYTES} bytes, broker: {arguments.broker}", flush=True)
-        run_parts(
-            Bench(spark, bootstrap, arguments.rows, run),
-            set(arguments.only.split(",")),
-            jars,
-            arguments.rounds,
-            arguments.results,
-        )
+        run_parts(Bench(spark, bootstrap, arguments.rows, run), arguments.only, jars, arguments.rounds)
         spark.stop()
     run.store(arguments.results)
-    (arguments.results / "spark.md").write_text(markdown(run))
+    (arguments.results / f"{run.name}.md").write_text(markdown(run))
     return 0
 
 
-def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, results: Path) -> None:
+def parts_of(text: str) -> set[str]:
+    parts = set(text.split(","))
+    if unknown := parts - set(PARTS):
+        raise argparse.ArgumentTypeError(f"there is no part {', '.join(sorted(unknown))}")
+    return parts
+
+
+def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> None:
     if wanted & {"source", "stream"}:
         topic = bench.filled_topic(bench.rows)
         if "source" in wanted:
@@ -485,8 +497,7 @@ def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, res
     if "sink" in wanted:
         bench.sink()
     if "once" in wanted:
-        lines = once(bench)
-        (results / "spark-once.md").write_text("\n".join([*lines, ""]))
+        once(bench)
     if "memory" in wanted:
         memory(bench)
     if "pipeline" in wanted:

@@ -93,6 +93,24 @@ def assert_a_broker_died_and_came_back(output: str) -> None:
     assert f"Broker {broker} is back, has copied what it missed, and counts again" in output
 
 
+def assert_it_tells_of_things_when_they_happen(output: str) -> None:
+    lines = output.splitlines()
+    (killed,) = [number for number, line in enumerate(lines) if "  kill -9 of broker" in line]
+    (sent,) = [number for number, line in enumerate(lines) if "events sent and acknowledged" in line]
+    (told,) = [number for number, line in enumerate(lines) if "Meanwhile broker" in line]
+    assert killed < sent < told
+    created = [line for line in lines if "odradek topic create bookstore-" in line]
+    assert [line.strip(" $") for line in created] == [
+        "odradek topic create bookstore-{security,books,orders,returns} --partitions 2"
+    ]
+    assert "never" not in output, "a broker that has just come is no fault"
+    assert not re.search(r"\b0\.0 s", output)
+    assert re.fullmatch(
+        r"Every figure agrees: \d+ seconds, exit status 0\. The brokers are stopped, nothing is left running\.",
+        lines[-1],
+    )
+
+
 @pytest.fixture
 def spark() -> None:
     reason = missing()
@@ -116,6 +134,7 @@ def test_without_java_the_part_before_spark_is_whole(demo: Callable[..., DemoPro
     }
     assert "reader: Welcome to the bookstore" in output
     assert_a_broker_died_and_came_back(output)
+    assert_it_tells_of_things_when_they_happen(output)
     assert NOISE.search(output) is None
     assert process.left_over() == []
 
@@ -173,6 +192,7 @@ def test_every_figure_agrees_with_the_ledger(tmp_path: Path, demo: Callable[...,
         assert re.search(rf"{one.minute[-5:]} +{one.customer} +203\.0\.113\.\d+ +{one.failures} ", output)
     assert "field 'order_id' is missing" in output
     assert_a_broker_died_and_came_back(output)
+    assert_it_tells_of_things_when_they_happen(output)
     assert NOISE.search(output) is None, NOISE.search(output)
     assert [line for line in output.splitlines() if len(line) > 100 and str(tmp_path) not in line] == []
     assert process.left_over() == []

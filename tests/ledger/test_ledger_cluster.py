@@ -53,28 +53,39 @@ def test_the_ledger_has_three_replicas_whatever_other_topics_have(three):
     assert {len(one.replicas) for one in ledger.partitions.values()} == {3}
 
 
+VICTIMS = (coordinator, leader_of_rows, leader_of_the_ledger)
+KILLS = [
+    (steps.Initialize, coordinator),
+    (steps.ReadLedger, leader_of_the_ledger),
+    *((step, find) for step in (steps.Send, steps.Record, steps.Commit) for find in VICTIMS),
+]
+
+
 def test_a_broker_is_killed_before_each_step(three, monkeypatch):
-    writer, adopted = Writer(client_of(three), SINK, ProduceSettings()), list[Adoption]()
-    writer.write(Order(SINK, 0, "f0"), Tagged(SINK, 0), adopted.append)
-    batch = 1
-    for step in (steps.Send, steps.Record, steps.Commit):
-        for find in (coordinator, leader_of_rows, leader_of_the_ledger):
-            killed: list[Node] = []
+    adopted = list[Adoption]()
+    Writer(client_of(three), SINK, ProduceSettings()).write(
+        Order(SINK, 0, "f0"), Tagged(SINK, 0), adopted.append
+    )
+    writer = Writer(client_of(three), SINK, ProduceSettings())
+    for batch, (step, find) in enumerate(KILLS, 1):
+        if step is steps.ReadLedger:  # only a new process begins there
+            writer = Writer(client_of(three), SINK, ProduceSettings())
+        killed: list[Node] = []
 
-            def carry_out(self, one, carried_out=CARRIED_OUT[step], find=find, killed=killed):
-                if not killed:
-                    killed.append(find(three))
-                    killed[0].crash()
-                return carried_out(self, one)
+        def carry_out(self, one, carried_out=CARRIED_OUT[step], find=find, killed=killed):
+            if not killed:
+                killed.append(find(three))
+                killed[0].crash()
+            return carried_out(self, one)
 
-            with monkeypatch.context() as patch:
-                patch.setitem(CARRIED_OUT, step, carry_out)
-                order = Order(SINK, batch, f"f{batch}", adopted[0])
-                assert writer.write(order, Tagged(SINK, batch), adopted.append).is_new
-            killed[0].start()
-            three.wait_until_in_sync()
-            batch += 1
-    assert sorted(rows_of(three, SINK)) == sorted(every_row(batch))
+        with monkeypatch.context() as patch:
+            patch.setitem(CARRIED_OUT, step, carry_out)
+            order = Order(SINK, batch, f"f{batch}", adopted[0])
+            assert writer.write(order, Tagged(SINK, batch), adopted.append).is_new
+        killed[0].start()
+        three.wait_until_in_sync()
+    batches = len(KILLS) + 1
+    assert sorted(rows_of(three, SINK)) == sorted(every_row(batches))
     restarted = Writer(client_of(three), SINK, ProduceSettings())
-    order = Order(SINK, batch - 1, f"f{batch - 1}", adopted[0])
-    assert not restarted.write(order, Tagged(SINK, batch - 1), adopted.append).is_new
+    order = Order(SINK, batches - 1, f"f{batches - 1}", adopted[0])
+    assert not restarted.write(order, Tagged(SINK, batches - 1), adopted.append).is_new

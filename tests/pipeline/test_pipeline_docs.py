@@ -34,18 +34,20 @@ def test_the_quick_start(java, lab: Lab):
 
 
 @pytest.mark.timeout(300)
-def test_explain_prints_the_plan_of_every_sink(java, lab: Lab):
+def test_explain_prints_the_plan_of_every_query(java, lab: Lab):
     lab.topic(1, "explained")
     (lab.directory / "plans.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{lab.bootstrap}"\n'
         '[sources.orders]\ntopic = "explained"\nformat = "text"\n'
         "[transforms.loud]\nsql = \"select upper(value) as value from orders where value <> 'quiet'\"\n"
         '[sinks.out]\nfrom = "loud"\nconsole = true\n'
+        '[dead_letters]\npath = "dead"\n'
     )
     command = [sys.executable, "-m", "odradek", "pipeline", "explain", "plans.toml", "--mode", "simple"]
     result = subprocess.run(command, cwd=lab.directory, capture_output=True, text=True, timeout=280)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "-- out" in result.stdout and "== Physical Plan ==" in result.stdout
+    assert "-- out" in result.stdout and "-- rejects of orders" in result.stdout
+    assert result.stdout.count("== Physical Plan ==") == 2
     assert "upper(" in result.stdout and "quiet" in result.stdout
 
 

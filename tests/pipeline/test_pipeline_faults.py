@@ -258,6 +258,7 @@ def test_files_as_the_static_side_of_a_join_and_the_order_of_each_key(spark, lab
     lab.fill(names["source"], orders[:1], 1)
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "books.csv" in run.problem, "a bad file is no bad record"
+    assert not any("looking for the records" in one for one in lab.events.messages), "and none is looked for"
     assert lab.records(names["dead"]) == []
 
 

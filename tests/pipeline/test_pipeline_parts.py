@@ -38,6 +38,7 @@ from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimi
 from odradek.pipeline.run.running import Events, PipelineRun
 from odradek.spark.offsets import to_checkpoint
 from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder
+from tests.pipeline.lab import Recorder
 
 # Reasons
 
@@ -619,6 +620,45 @@ class ClusterWithout:
 
     def partitions_of(self, names: object) -> list[TopicPartition]:
         raise AssertionError("a declared topic that is not there is created, not waited for")
+
+
+GUARANTEED = """
+[kafka]
+"bootstrap.servers" = "localhost:9092"
+[sources.orders]
+topic = "orders"
+format = "text"
+[sinks.out]
+from = "orders"
+"""
+
+
+@pytest.mark.parametrize(
+    ("sink", "wanted"),
+    [
+        ('topic = "t"', "exactly once, for readers of committed data"),
+        ('topic = "t"\nmode = "update"\nkey = "value"', "exactly once, for readers of committed data"),
+        (
+            'topic = "t"\ndelivery = "at_least_once"',
+            "at least once: no loss; after a crash the batch in flight may be repeated",
+        ),
+        (
+            'topic = "t"\ndelivery = "at_least_once"\nmode = "update"\nkey = "value"',
+            "at least once; the newest row of a key is the last one",
+        ),
+        (
+            'path = "out"\nformat = "json"',
+            "exactly once, for readers that honour _spark_metadata, as Spark does",
+        ),
+        ("console = true", "shown at least once"),
+    ],
+)
+def test_a_run_says_what_each_sink_guarantees_and_for_whom(write, sink, wanted):
+    pipeline = load(write(GUARANTEED + sink))
+    told = Recorder()
+    run = PipelineRun(None, pipeline, told, once=True)
+    run.start()
+    assert [message.partition(": ")[2] for message in told.messages] == [wanted]
 
 
 def test_a_declared_topic_that_is_not_there_is_not_waited_for():

@@ -244,6 +244,10 @@ inputs = ["orders"]
 [sinks.called]
 from = "called"
 topic = "called"
+[transforms.mapped]
+function = "tests.pipeline.shop_functions:lucky_batch"
+inputs = ["orders"]
+returns = "id BIGINT, twice BIGINT"
 [sinks.files]
 from = "orders"
 path = "files"
@@ -260,6 +264,7 @@ SHARED = [
     "SELECT id, explode(array(amount, id)) AS one FROM orders",
     "SELECT orders.* FROM orders JOIN prices ON id = price",
     "SELECT orders.* FROM orders LEFT JOIN prices ON id = price",
+    "SELECT id FROM mapped WHERE twice > 2",
 ]
 OWN = [
     "SELECT id FROM orders UNION ALL SELECT id FROM orders",

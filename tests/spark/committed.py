@@ -1,5 +1,6 @@
 """A topic as a reader of committed data sees it, by our own client; and a checkpoint as a crash leaves it."""
 
+from contextlib import closing
 from pathlib import Path
 
 from odradek.client.cluster import EARLIEST, LATEST, Cluster
@@ -9,21 +10,22 @@ from odradek.records.record import Record, decode_batch
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Record]:
-    """Everything below the high watermark, however long it takes until that is stable."""
     host, _, port = bootstrap.split(",")[0].partition(":")
-    cluster = Cluster(ClientSettings(bootstrap=((host, int(port)),)))
+    with closing(Cluster(ClientSettings(bootstrap=((host, int(port)),)))) as cluster:
+        return committed_of(cluster, topic)
+
+
+def committed_of(cluster: Cluster, topic: str) -> list[Record]:
+    """Everything below the high watermark, however long it takes until that is stable."""
     found = []
-    try:
-        for partition in cluster.partitions_of([topic]):
-            start = cluster.list_offsets({partition: EARLIEST})[partition]
-            end = cluster.list_offsets({partition: LATEST})[partition]
-            settings = FetchSettings(read_committed=True, max_wait_ms=50)
-            reader = RangeReader(cluster, partition, start, end, settings, 300)
-            while reader.position < end:
-                for batch in reader.fetch().batches:
-                    found += decode_batch(batch.data, batch.header)
-    finally:
-        cluster.close()
+    for partition in cluster.partitions_of([topic]):
+        start = cluster.list_offsets({partition: EARLIEST})[partition]
+        end = cluster.list_offsets({partition: LATEST})[partition]
+        settings = FetchSettings(read_committed=True, max_wait_ms=50)
+        reader = RangeReader(cluster, partition, start, end, settings, 300)
+        while reader.position < end:
+            for batch in reader.fetch().batches:
+                found += decode_batch(batch.data, batch.header)
     return found
 
 

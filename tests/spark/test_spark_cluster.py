@@ -110,7 +110,8 @@ def read_numbers_slowly(bootstrap: str, topic: str, begun: str, may_go_on: str) 
 
     def wait(batches):
         Path(begun).touch()
-        while not Path(may_go_on).exists():
+        deadline = time.monotonic() + WAIT_S
+        while not Path(may_go_on).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         yield from batches
 

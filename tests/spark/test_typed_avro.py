@@ -172,7 +172,7 @@ def check(values: list[bytes | None]) -> None:
         assert found.is_valid == (expected is not None)
         assert left.as_py() == (value if expected is None else None)
         if expected is not None:
-            assert found.equals(expected), value
+            assert repr(found.as_py()) == repr(expected.as_py()), value  # NaN does not equal itself
 
 
 @settings(max_examples=150, deadline=None)

@@ -54,8 +54,12 @@ LINE = st.lists(ANY, min_size=3, max_size=5).map(lambda fields: ",".join(fields)
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-@given(lines=st.lists(LINE, min_size=30, max_size=60), schema=st.permutations(list(COLUMNS.items())))
-def test_generated_lines(spark, lines, schema):
+@given(
+    lines=st.lists(LINE, min_size=30, max_size=60),
+    schema=st.permutations(list(COLUMNS.items())),
+    zone=st.sampled_from(["UTC", "+05:30", "Europe/Berlin"]),
+)
+def test_generated_lines(spark, lines, schema, zone):
     chosen = ", ".join(f"{name} {kind}" for name, kind in schema[:4])
-    _, wrong = differences(spark, lines, chosen, form="csv")
+    _, wrong = differences(spark, lines, chosen, zone, "csv")
     assert wrong == []

@@ -1,5 +1,6 @@
 """What the kernel decides is what Spark's `from_json` gives: for generated documents, and for traps."""
 
+import base64
 import json
 import math
 
@@ -50,10 +51,16 @@ GENERATED = {
     "v_float": st.floats(width=32, allow_nan=False, allow_infinity=False),
     "v_double": FINITE,
     "v_decimal": st.integers(-(10**10) + 1, 10**10 - 1).map(lambda number: number / 100),
+    "v_whole": st.integers(-(10**6), 10**6),
+    "v_wide": st.integers(-(10**29), 10**29)
+    | st.integers(-(10**12), 10**12).map(lambda number: number / 1000),
     "v_date": st.dates().map(str),
     "v_timestamp": st.one_of(TIMES.map(lambda at: at + "Z"), TIMES, TIMES.map(lambda at: at + "-03:30")),
     "v_local": TIMES,
+    "v_binary": st.binary(max_size=9).map(lambda value: base64.b64encode(value).decode()) | TEXT,
 }
+assert GENERATED.keys() == SCALARS.keys()
+ZONES = st.sampled_from(["UTC", "+05:30", "Europe/Berlin", "America/St_Johns"])
 NESTED_VALUES = {
     "inner": st.fixed_dictionaries(
         {},
@@ -96,19 +103,19 @@ DOCUMENTS = st.builds(
     st.sampled_from([None, 1]),
 )
 FEW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
 @FEW
-@given(documents=st.lists(DOCUMENTS, min_size=20, max_size=40))
-def test_generated_documents(spark, documents):
-    _, wrong = differences(spark, documents, SCHEMA)
+@given(documents=st.lists(DOCUMENTS, min_size=4, max_size=12), zone=ZONES)
+def test_generated_documents(spark, documents, zone):
+    _, wrong = differences(spark, documents, SCHEMA, zone)
     assert wrong == []
 
 
 @FEW
-@given(data=st.data(), documents=st.lists(DOCUMENTS, min_size=20, max_size=40))
+@given(data=st.data(), documents=st.lists(DOCUMENTS, min_size=4, max_size=12))
 def test_damaged_documents(spark, data, documents):
     """A byte of each is replaced, left out or repeated."""
     damaged = []

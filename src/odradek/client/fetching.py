@@ -73,15 +73,15 @@ class RangeReader:
         self.stopped = True
         self.cluster.abort()
 
-    def fetch(self) -> Chunk:
-        """The next chunk, from the current leader. It may be empty."""
+    def fetch(self, *, waits: bool = True) -> Chunk:
+        """The next chunk, from the current leader. It may be empty, and without `waits` nothing was read then."""
         purpose = f"read {self.partition} at offset {self.position}"
         record_deadline = self.cluster.deadline(purpose, self.timeout_s)
         outage_deadline = self.cluster.deadline(purpose, self.outage_timeout_s)
         while True:
             try:
                 chunk = self._ask_leader()
-                if chunk.next_offset > self.position:
+                if chunk.next_offset > self.position or not waits:
                     self.position = chunk.next_offset
                     outage_deadline.met()
                     return chunk

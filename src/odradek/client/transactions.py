@@ -214,7 +214,12 @@ class TransactionalProducer:
 
     def _connection(self) -> Connection:
         if self._coordinator is None:
-            self._coordinator = self._cluster.coordinator(TRANSACTION, self.transactional_id)
+            try:
+                self._coordinator = self._cluster.coordinator(TRANSACTION, self.transactional_id)
+            except KafkaError as error:
+                if error.code in ADVICE:
+                    self._check(error.code)
+                raise
         return self._cluster.connection(self._coordinator)
 
     def _check(self, error_code: int, what: str = "") -> None:

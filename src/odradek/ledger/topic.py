@@ -1,7 +1,7 @@
 """The ledger as a topic: compacted, one record for each sink that writes exactly once, with the sink's id as key.
 
 Segments are short, so that compaction keeps what has to be read at a start small. A sink's partition depends on its id,
-and not on how many partitions were added later.
+and not on how many partitions were added later, as long as there were `PARTITIONS` at first.
 
 **An open transaction of another sink hides our record** from those who read committed data, until it ends. So `read`
 takes the high watermark first, and reads until the last stable offset has reached it.
@@ -70,7 +70,9 @@ class Ledger:
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 reason = result.error_message or code.name
                 raise KafkaError(
-                    code, f"cannot create topic {NAME}: {reason}; create it, compacted, yourself"
+                    code,
+                    f"cannot create topic {NAME}: {reason}; create it yourself, compacted and with {PARTITIONS} "
+                    "partitions",
                 )
 
     def topic_id(self) -> str:
@@ -86,9 +88,14 @@ class Ledger:
         """The sink's last entry that was committed before this call."""
         partition, key = self.partition_of(sink), sink.encode()
         value: bytes | None = None
-        for record in self._records(partition, self._high_watermark(partition)):
-            if record.key == key:
-                value = record.value
+        try:
+            for record in self._records(partition, self._high_watermark(partition)):
+                if record.key == key:
+                    value = record.value
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise KafkaError(error.code, f"{error}; grant READ on the topic to this user") from error
+            raise
         return None if value is None else decode_entry(sink, value)
 
     def _high_watermark(self, partition: TopicPartition) -> int:
@@ -96,8 +103,12 @@ class Ledger:
 
     def _records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
         start = self._cluster.list_offsets({partition: EARLIEST})[partition]
-        settings = FetchSettings(read_committed=True, max_wait_ms=100)
+        settings = FetchSettings(read_committed=True, max_wait_ms=100 if start < end else 0)
         reader = RangeReader(self._cluster, partition, start, end, settings, STABLE_WITHIN_S)
+        if start >= end:
+            reader.fetch(
+                waits=False
+            )  # who may not read is told so at once, and not when there is something to read
         while reader.position < end:
             for batch in reader.fetch().batches:
                 yield from (one for one in decode_batch(batch.data, batch.header) if one.offset < end)

@@ -12,7 +12,7 @@ made once and sliced.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,14 @@ MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless o
 MIN_HEADER_BYTES = 2
 
 
+class Column(NamedTuple):
+    """Byte strings one after the other: where each ends, and a bit for each that is not null."""
+
+    data: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int32]
+    valid: npt.NDArray[np.uint8]
+
+
 class DecodedRows:
     """Arrays for the columns, large enough for `count` records of `size` bytes together."""
 
@@ -45,13 +53,9 @@ class DecodedRows:
         self.state = np.zeros(kernel.STATE_SIZE, np.int64)
         self.offsets = np.empty(count, np.int64)
         self.timestamps_us = np.empty(count, np.int64)
-        self.keys, self.key_ends, self.key_valid = _blobs(count, size)
-        self.values, self.value_ends, self.value_valid = _blobs(count, size)
+        self.keys, self.values = _column(count, size), _column(count, size)
         self.header_ends, self.header_valid = _ends(header_rows), _bitmap(header_rows)
-        self.header_keys, self.header_key_ends, _ = _blobs(header_count, header_bytes)
-        self.header_values, self.header_value_ends, self.header_value_valid = _blobs(
-            header_count, header_bytes
-        )
+        self.header_keys, self.header_values = (_column(header_count, header_bytes) for _ in range(2))
 
     @property
     def rows(self) -> int:
@@ -73,49 +77,33 @@ class DecodedRows:
             self.state,
             self.offsets,
             self.timestamps_us,
-            self.keys,
-            self.key_ends,
-            self.key_valid,
-            self.values,
-            self.value_ends,
-            self.value_valid,
+            *self.keys,
+            *self.values,
             self.header_ends,
             self.header_valid,
-            self.header_keys,
-            self.header_key_ends,
-            self.header_values,
-            self.header_value_ends,
-            self.header_value_valid,
+            self.header_keys.data,
+            self.header_keys.ends,
+            *self.header_values,
         )
         return result == kernel.OK
 
     def column(self, kind: Any, name: str) -> pa.Array:
         state, rows = self.state, self.rows
         if name == "key":
-            used, nulls = state[kernel.KEY_BYTES], state[kernel.NULL_KEYS]
-            return _binary(kind, rows, self.keys[:used], self.key_ends, self.key_valid, nulls)
-        used, nulls = state[kernel.VALUE_BYTES], state[kernel.NULL_VALUES]
-        return _binary(kind, rows, self.values[:used], self.value_ends, self.value_valid, nulls)
+            return _binary(kind, rows, self.keys, state[kernel.KEY_BYTES], state[kernel.NULL_KEYS])
+        return _binary(kind, rows, self.values, state[kernel.VALUE_BYTES], state[kernel.NULL_VALUES])
 
     @property
     def raw_values(self) -> Values:
         used = self.state[kernel.VALUE_BYTES]
-        return Values(self.values[:used], self.value_ends[: self.rows + 1], self.value_valid)
+        return Values(self.values.data[:used], self.values.ends[: self.rows + 1], self.values.valid)
 
     def headers(self, kind: Any) -> pa.Array:
-        state = self.state
-        count, pair = int(state[kernel.HEADERS]), kind.value_type
-        key_bytes = self.header_keys[: state[kernel.HEADER_KEY_BYTES]]
-        value_bytes = self.header_values[: state[kernel.HEADER_VALUE_BYTES]]
-        keys = _binary(pair.field(0).type, count, key_bytes, self.header_key_ends, None, 0)
-        values = _binary(
-            pair.field(1).type,
-            count,
-            value_bytes,
-            self.header_value_ends,
-            self.header_value_valid,
-            state[kernel.NULL_HEADER_VALUES],
-        )
+        state, pair = self.state, kind.value_type
+        count = int(state[kernel.HEADERS])
+        keys = _binary(pair.field(0).type, count, self.header_keys, state[kernel.HEADER_KEY_BYTES], 0)
+        size, nulls = state[kernel.HEADER_VALUE_BYTES], state[kernel.NULL_HEADER_VALUES]
+        values = _binary(pair.field(1).type, count, self.header_values, size, nulls)
         structs = pa.StructArray.from_arrays([keys, values], fields=list(pair))
         missing = int(state[kernel.ROWS_WITHOUT_HEADERS])
         buffers = [pa.py_buffer(self.header_valid) if missing else None, pa.py_buffer(self.header_ends)]
@@ -132,20 +120,13 @@ def _bitmap(count: int) -> npt.NDArray[np.uint8]:
     return np.zeros((count + 7) // 8, np.uint8)
 
 
-def _blobs(count: int, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    return np.empty(size, np.uint8), _ends(count), _bitmap(count)
+def _column(count: int, size: int) -> Column:
+    return Column(np.empty(size, np.uint8), _ends(count), _bitmap(count))
 
 
-def _binary(
-    kind: Any,
-    count: int,
-    used: npt.NDArray[np.uint8],
-    ends: npt.NDArray[np.int32],
-    valid: npt.NDArray[np.uint8] | None,
-    nulls: int,
-) -> pa.Array:
-    bitmap = pa.py_buffer(valid) if valid is not None and nulls else None
-    buffers = [bitmap, pa.py_buffer(ends[: count + 1]), pa.py_buffer(used)]
+def _binary(kind: Any, count: int, column: Column, size: int, nulls: int) -> pa.Array:
+    bitmap = pa.py_buffer(column.valid) if nulls else None
+    buffers = [bitmap, pa.py_buffer(column.ends[: count + 1]), pa.py_buffer(column.data[:size])]
     return pa.Array.from_buffers(kind, count, buffers, int(nulls))
 
 

@@ -11,7 +11,7 @@ batch. Any violation is `CORRUPT`.
 import numpy as np
 import numpy.typing as npt
 
-from odradek.spark.compiled import compiled
+from odradek.spark.compiled import compiled, inlined
 
 Bytes = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
@@ -74,78 +74,62 @@ def read_blob(
     return position + length, length
 
 
+@inlined
+def count_blob(state: Int64s, length: int, size_field: int, nulls_field: int) -> None:
+    if length < 0:
+        state[nulls_field] += 1
+    else:
+        state[size_field] += length
+
+
 @compiled
 def read_headers(
-    data: Bytes,
-    position: int,
-    end: int,
-    count: int,
-    state: Int64s,
-    header_keys: Bytes,
-    header_key_ends: Int32s,
-    header_values: Bytes,
-    header_value_ends: Int32s,
-    header_value_valid: Bytes,
-) -> int:
+    data: Bytes, position: int, end: int, row: int, state: Int64s,
+    header_ends: Int32s, header_valid: Bytes,
+    keys: Bytes, key_ends: Int32s,
+    values: Bytes, value_ends: Int32s, value_valid: Bytes,
+) -> int:  # fmt: skip
     """Append a record's headers to the columns of all headers. Returns the position after them, or -1."""
+    count, position = read_varint(data, position, end)
+    if position < 0 or count < 0 or count > end - position:
+        return -1
     for _ in range(count):
         index = state[HEADERS]
         length, position = read_varint(data, position, end)
         if position < 0 or length < 0 or length > end - position:
             return -1
-        copy_bytes(data, position, header_keys, state[HEADER_KEY_BYTES], length)
+        copy_bytes(data, position, keys, state[HEADER_KEY_BYTES], length)
         position += length
         state[HEADER_KEY_BYTES] += length
-        header_key_ends[index + 1] = state[HEADER_KEY_BYTES]
+        key_ends[index + 1] = state[HEADER_KEY_BYTES]
         position, length = read_blob(
-            data,
-            position,
-            end,
-            header_values,
-            state[HEADER_VALUE_BYTES],
-            header_value_ends,
-            header_value_valid,
-            index,
+            data, position, end, values, state[HEADER_VALUE_BYTES], value_ends, value_valid, index
         )
         if position < 0:
             return -1
-        if length < 0:
-            state[NULL_HEADER_VALUES] += 1
-        else:
-            state[HEADER_VALUE_BYTES] += length
+        count_blob(state, length, HEADER_VALUE_BYTES, NULL_HEADER_VALUES)
         state[HEADERS] = index + 1
+    header_ends[row + 1] = state[HEADERS]
+    if count > 0:
+        set_bit(header_valid, row)
+    else:
+        state[ROWS_WITHOUT_HEADERS] += 1
     return position
 
 
 @compiled
 def decode_records(
-    data: Bytes,
-    count: int,
-    base_offset: int,
-    last_delta: int,
-    base_timestamp_ms: int,
-    append_timestamp_ms: int,
-    has_append_time: bool,
-    first_wanted: int,
-    end_wanted: int,
-    with_headers: bool,
-    state: Int64s,
-    offsets: Int64s,
-    timestamps_us: Int64s,
-    keys: Bytes,
-    key_ends: Int32s,
-    key_valid: Bytes,
-    values: Bytes,
-    value_ends: Int32s,
-    value_valid: Bytes,
-    header_ends: Int32s,
-    header_valid: Bytes,
-    header_keys: Bytes,
-    header_key_ends: Int32s,
-    header_values: Bytes,
-    header_value_ends: Int32s,
-    header_value_valid: Bytes,
-) -> int:
+    data: Bytes, count: int,
+    base_offset: int, last_delta: int,
+    base_timestamp_ms: int, append_timestamp_ms: int, has_append_time: bool,
+    first_wanted: int, end_wanted: int, with_headers: bool,
+    state: Int64s, offsets: Int64s, timestamps_us: Int64s,
+    keys: Bytes, key_ends: Int32s, key_valid: Bytes,
+    values: Bytes, value_ends: Int32s, value_valid: Bytes,
+    header_ends: Int32s, header_valid: Bytes,
+    header_keys: Bytes, header_key_ends: Int32s,
+    header_values: Bytes, header_value_ends: Int32s, header_value_valid: Bytes,
+) -> int:  # fmt: skip
     """Append the records of one batch with offsets in [first_wanted, end_wanted) to the columns."""
     position, batch_end, previous_delta = 0, data.size, -1
     for _ in range(count):
@@ -168,42 +152,20 @@ def decode_records(
         position, length = read_blob(data, position, end, keys, state[KEY_BYTES], key_ends, key_valid, row)
         if position < 0:
             return CORRUPT
-        if length < 0:
-            state[NULL_KEYS] += 1
-        else:
-            state[KEY_BYTES] += length
+        count_blob(state, length, KEY_BYTES, NULL_KEYS)
         position, length = read_blob(
             data, position, end, values, state[VALUE_BYTES], value_ends, value_valid, row
         )
         if position < 0:
             return CORRUPT
-        if length < 0:
-            state[NULL_VALUES] += 1
-        else:
-            state[VALUE_BYTES] += length
+        count_blob(state, length, VALUE_BYTES, NULL_VALUES)
         if with_headers:
-            header_count, position = read_varint(data, position, end)
-            if position < 0 or header_count < 0 or header_count > end - position:
-                return CORRUPT
             position = read_headers(
-                data,
-                position,
-                end,
-                header_count,
-                state,
-                header_keys,
-                header_key_ends,
-                header_values,
-                header_value_ends,
-                header_value_valid,
-            )
+                data, position, end, row, state, header_ends, header_valid,
+                header_keys, header_key_ends, header_values, header_value_ends, header_value_valid,
+            )  # fmt: skip
             if position != end:
                 return CORRUPT
-            header_ends[row + 1] = state[HEADERS]
-            if header_count > 0:
-                set_bit(header_valid, row)
-            else:
-                state[ROWS_WITHOUT_HEADERS] += 1
         offsets[row] = offset
         timestamp_ms = append_timestamp_ms if has_append_time else base_timestamp_ms + timestamp_delta
         timestamps_us[row] = timestamp_ms * 1000

@@ -4,7 +4,8 @@ A query is one fate: if it fails or waits, everything that it writes does. So on
 anyway: sinks for topics of one cluster, which read one source, row by row. The dead letters of what they read go with
 them, if they are written to a topic of that cluster. Files, databases, lake tables and the console keep their own
 queries, because they may be away while the topics are not; so do sinks with state, which Spark keeps by query, and
-sinks that read a function, which is called with a stream once and must not be called again for each batch.
+sinks that read a function of DataFrames, which is called with a stream once and must not be called again for each
+batch. A function of Arrow batches is called by workers, and does not know whether they read a stream.
 
 Who shares is decided when a group runs for the first time, and is then part of the checkpoint: offsets of two queries
 cannot be merged. A sink with a checkpoint of its own keeps it, and a sink that is added later gets its own, because it
@@ -56,7 +57,8 @@ def _shared_source(pipeline: Pipeline, stage: str, stages: Graph, rows: "DataFra
     if len(reads) != 1 or source_kinds(pipeline)[reads[0]].subscription is None:
         return None
     needed = stages.needed_by(stage)
-    if any(transform.function for one, transform in pipeline.transforms.items() if one in needed):
+    transforms = (transform for one, transform in pipeline.transforms.items() if one in needed)
+    if any(transform.function and not transform.returns for transform in transforms):
         return None
     return reads[0] if is_row_by_row(rows) else None
 

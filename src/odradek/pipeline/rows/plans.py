@@ -29,7 +29,7 @@ def may_shuffle(frame: DataFrame) -> bool:
     return any(str(node.getClass().getSimpleName()) not in KEEP_ORDER for node in _inner_nodes(plan))
 
 
-ROW_BY_ROW = KEEP_ORDER - {"MapInArrow", "MapInPandas"}
+ROW_BY_ROW = KEEP_ORDER - {"MapInPandas"}
 STREAM_SIDE = {"Inner": "any", "LeftOuter": "left", "LeftSemi": "left", "RightOuter": "right"}
 
 

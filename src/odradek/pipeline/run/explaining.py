@@ -7,7 +7,7 @@ from odradek.pipeline.check.sharing import Shape, candidates, shape, shape_lines
 from odradek.pipeline.check.weaving import StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
-from odradek.pipeline.run.outputs import QueryId
+from odradek.pipeline.run.outputs import QueryId, rejects_of
 from odradek.pipeline.run.queries import Query
 from odradek.pipeline.run.shared_query import SharedQuery
 from odradek.pipeline.session import new_session
@@ -27,9 +27,13 @@ def explain(spark: "SparkSession", pipeline: Pipeline, mode: str, show: Callable
         for output in query.outputs:
             show(f"-- {output.label}: what is made of each batch of it")
             query.woven(output).explain(mode=mode)
-    for name in found.sinks:
-        show(f"-- {name}")
-        Query(spark, pipeline, QueryId("sink", name), once=True, show=show).frame().explain(mode=mode)
+    alone = [
+        *(QueryId("sink", name) for name in found.sinks),
+        *(rejects_of(pipeline, name) for name in found.rejects),
+    ]
+    for identity in alone:
+        show(f"-- {identity.label}")
+        Query(spark, pipeline, identity, once=True, show=show).frame().explain(mode=mode)
 
 
 def _shape(spark: "SparkSession", pipeline: Pipeline) -> Shape:

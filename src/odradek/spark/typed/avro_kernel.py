@@ -5,6 +5,9 @@ UTF-8, a map with a key twice, times before the year 1 or after 9999), are left 
 
 Records, arrays and maps that are open are frames on a stack: the node; its next field, or how many entries are left of
 the block; and how many entries there have been.
+
+`read_record` has all of that in place: a map's key in a function of its own costs an eighth, an element's beginning
+almost as much as all the rest (CPU time of records with an array and a map).
 """
 
 import numpy as np
@@ -146,17 +149,9 @@ def avro_cell(data: Bytes, position: int, end: int, kind: int, low: int, high: i
 
 @compiled
 def read_record(
-    data: Bytes,
-    position: int,
-    end: int,
-    row: int,
-    nodes: Table,
-    cells: Int64s,
-    present: Bytes,
-    counts: Int64s,
-    most_elements: int,
-    frames: Table,
-) -> bool:
+    data: Bytes, position: int, end: int, row: int,
+    nodes: Table, cells: Int64s, present: Bytes, counts: Int64s, most_elements: int, frames: Table,
+) -> bool:  # fmt: skip
     """True if the row is decided."""
     depth = 0
     frames[0, NODE], frames[0, NEXT], frames[0, ENTRIES] = 0, 0, 0

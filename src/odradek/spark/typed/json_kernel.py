@@ -8,8 +8,9 @@ Objects and arrays that are open are frames on a stack; there is no recursion. A
 many entries it has had, how many required fields it still lacks, and where its next field is expected: usually objects
 have their fields in the same order.
 
-`read_object` is long, and tests for blanks in place, because this is what the machine code is good at: a name read by a
-function of its own costs a tenth, tests for blanks in one cost a quarter to a half (CPU time of 50,000 values).
+`read_object` is long, and tests for blanks in place, because this is what the machine code is good at: a name read by
+a function of its own costs a tenth, even if that is `inlined`, a value in one, or tests for blanks in one, a quarter
+to as much again as all the rest, and arrays passed as a tuple twice as much (CPU time of 50,000 values).
 """
 
 import numpy as np
@@ -283,21 +284,10 @@ def enter_entry(
 
 @compiled
 def read_object(
-    data: Bytes,
-    position: int,
-    end: int,
-    row: int,
-    nodes: Table,
-    names: Bytes,
-    name_ends: Int64s,
-    zone_s: int,
-    cells: Int64s,
-    present: Bytes,
-    counts: Int64s,
-    seen: Int64s,
-    stamps: Int64s,
-    frames: Table,
-) -> bool:
+    data: Bytes, position: int, end: int, row: int,
+    nodes: Table, names: Bytes, name_ends: Int64s, zone_s: int,
+    cells: Int64s, present: Bytes, counts: Int64s, seen: Int64s, stamps: Int64s, frames: Table,
+) -> bool:  # fmt: skip
     """True if the row is decided."""
     position = skip_space(data, position, end)
     if position >= end or data[position] != OPEN_OBJECT or nodes[0, KIND] != STRUCT:
@@ -391,18 +381,10 @@ def read_object(
 
 @compiled
 def decode_objects(
-    data: Bytes,
-    ends: Int32s,
-    valid: Bytes,
-    nodes: Table,
-    names: Bytes,
-    name_ends: Int64s,
-    zone_s: int,
-    cells: Int64s,
-    present: Bytes,
-    counts: Int64s,
-    undecided: Bytes,
-) -> int:
+    data: Bytes, ends: Int32s, valid: Bytes,
+    nodes: Table, names: Bytes, name_ends: Int64s, zone_s: int,
+    cells: Int64s, present: Bytes, counts: Int64s, undecided: Bytes,
+) -> int:  # fmt: skip
     """Fill the cells of all rows; those of which `undecided` is 1 have none. Returns how many these are.
 
     `data` are the values one after the other, up to `ends`; `valid` has a bit for each that is not null.
@@ -416,23 +398,10 @@ def decode_objects(
         for level in range(1, counts.size):
             before[level] = counts[level]
         start, end = np.int64(ends[row]), np.int64(ends[row + 1])
-        decided = read_object(
-            data,
-            start,  # type: ignore[arg-type]
-            end,  # type: ignore[arg-type]
-            row,
-            nodes,
-            names,
-            name_ends,
-            zone_s,
-            cells,
-            present,
-            counts,
-            seen,
-            stamps,
-            frames,
-        )
-        if decided:
+        if read_object(
+            data, start, end, row,  # type: ignore[arg-type]
+            nodes, names, name_ends, zone_s, cells, present, counts, seen, stamps, frames,
+        ):  # fmt: skip
             present[nodes[0, BASE] + row] = 1
         else:
             take_back(row, nodes, present, counts, before)
