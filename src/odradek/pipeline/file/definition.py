@@ -16,6 +16,7 @@ from odradek.pipeline.file.errors import PipelineError
 
 BOOTSTRAP = "bootstrap.servers"
 PROFILES = ("standard", "small")
+ACTIONS = DEAD_LETTER, DROP, WARN, FAIL = ("dead_letter", "drop", "warn", "fail")  # of a requirement
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Transform:
-    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition.
-    `returns`: the columns of a function that is called with Arrow batches, not with DataFrames."""
+    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition;
+    `actions`: reason → one of `ACTIONS`, where the file says it. `returns`: the columns of a function that is called
+    with Arrow batches, not with DataFrames."""
 
     name: str
     key: Key
@@ -110,6 +112,7 @@ class Transform:
     inputs: tuple[str, ...]
     returns: str
     require: Mapping[str, str]
+    actions: Mapping[str, str]
     watermark: Watermark | None
 
 
@@ -226,6 +229,11 @@ class Pipeline:
     @property
     def state_directory(self) -> Path:
         return self.directory / Path(self.checkpoint).expanduser() / self.name
+
+    def actions_of(self, transform: Transform) -> dict[str, str]:
+        """By requirement: what happens to a row that does not meet it."""
+        unsaid = FAIL if self.dead_letters is None else DEAD_LETTER
+        return {reason: transform.actions.get(reason, unsaid) for reason in transform.require}
 
     def error(self, key: Key, problem: str, line: int | None = None) -> PipelineError:
         return self.document.error(key, problem, line)

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from odradek.pipeline.file.definition import Pipeline, Transform
 from odradek.pipeline.file.document import Key
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-REASON = "__reason"  # the column that says which requirement a row does not meet
 RELATION = re.compile(r"UnresolvedRelation \[([^\]]*)\]")
 CTE = re.compile(r"CTE \[([^\]]*)\]")
 LINE = re.compile(r"line (\d+),? pos (\d+)")
@@ -190,29 +188,6 @@ def _users_frame(error: BaseException) -> traceback.FrameSummary:
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if "/pyspark/" not in one.filename and "/py4j/" not in one.filename]
     return (own or list(frames))[-1]
-
-
-# Requirements
-
-
-def requirement_reason(transform: Transform) -> Column:
-    """The first requirement that a row does not meet; null for a row that meets them all."""
-    reason = F.lit(None).cast("string")
-    for text, condition in reversed(list(transform.require.items())):
-        met = F.coalesce(F.expr(condition), F.lit(False))
-        reason = F.when(~met, F.lit(text)).otherwise(reason)
-    return reason
-
-
-def check_requirements(pipeline: Pipeline, transform: Transform, frame: DataFrame) -> None:
-    for text, condition in transform.require.items():
-        key = (*transform.key, "require", text)
-        try:
-            kind = frame.select(F.expr(condition).alias("met")).dtypes[0][1]
-        except (AnalysisException, ParseException) as error:
-            raise pipeline.error(key, plain(error)) from None
-        if kind != "boolean":
-            raise pipeline.error(key, f"the condition is {kind}, it must be boolean")
 
 
 # SQL errors

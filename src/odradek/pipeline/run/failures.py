@@ -20,6 +20,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
+from odradek.pipeline.rows.expectations import FAILED
 from odradek.spark.options import InvalidOption
 from odradek.spark.schema import InvalidColumn
 
@@ -73,6 +74,8 @@ def classify(error: BaseException | str) -> Failure:
     if isinstance(error, InvalidOption | InvalidColumn | MissingTopic):
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
+        return Failure(Kind.PERMANENT, _clean(found[1]))
+    if (found := USER_RAISED.search(text)) is not None and FAILED in found[1]:
         return Failure(Kind.PERMANENT, _clean(found[1]))
     if (found := OUTAGE.search(text)) is not None:
         return Failure(Kind.OUTAGE, _clean(found[1]) or "no broker responds")
