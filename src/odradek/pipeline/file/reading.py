@@ -27,13 +27,12 @@ from odradek.pipeline.file.definition import (
 from odradek.pipeline.file.document import Document, Key
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 from odradek.pipeline.file.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, read_declaration, read_sink
-from odradek.pipeline.file.sources import read_duration, read_source, read_watermark
+from odradek.pipeline.file.sources import FUNCTION, read_duration, read_source, read_watermark
 from odradek.pipeline.file.tables import Table
 from odradek.pipeline.file.variables import SECRETS, substitute
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 DEFAULT_BOOTSTRAP = "localhost:9092"
 
 
