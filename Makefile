@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long one
 test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
 
-test-clients: kcat kafkajs chromium ## Install the clients of other languages, and the browser, that tests use, where that can be done
+test-clients: kcat kafkajs chromium postgresql ## Install the clients of other languages, the browser and the database that tests use, where that can be done
 
 # Debian's kcat. Where it could be installed and was not, CI fails; elsewhere its tests are skipped.
 kcat:
@@ -83,6 +83,16 @@ chromium:
 	$$as_root apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1 \
 	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
 	|| { echo "chromium: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
+
+# Debian's PostgreSQL, for tests of pipelines: only the programs, tests start servers of their own. Where it could be
+# installed and was not, CI fails; elsewhere its tests are skipped.
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "PostgreSQL: no apt-get here, its tests are skipped"; exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then as_root="sudo -n"; fi; \
+	install="$$as_root env RUNLEVEL=1 apt-get install -qq -y --no-install-recommends postgresql"; \
+	$$install >/dev/null 2>&1 || { $$as_root apt-get update -qq && $$install; } >/dev/null 2>&1 \
+	|| { echo "PostgreSQL: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
 
 kafkajs:
 	@test -d $(NODE_CLIENT)/node_modules/kafkajs && exit 0; \

@@ -5,8 +5,8 @@ columns (CRC checked) into nothing and into a sum, batch and streaming, plain an
 acks=all; JSON values decoded to typed columns, by our source and by `from_json` behind Spark's. Every figure is the
 median of five passes after three that warm up, and beside it the CPU that a million rows took, of Spark's JVM, its
 Python workers and our broker: a busy machine changes the first, hardly the second. Then a pipeline of ten million
-events, in turn with the same written by hand (`bench.pipeline`). Without Maven Central there is nothing to compare
-with, and ours is printed alone.
+events, in turn with the same written by hand (`bench.pipeline`), and PostgreSQL as a sink (`bench.database`). Without
+Maven Central there is nothing to compare with, and ours is printed alone.
 
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,typed,…]
 
@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import odradek.spark
 from bench import pipeline
+from bench.database import database
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
 from bench.once import once, once_lines
 from bench.report import number_text, spread_text
@@ -49,7 +50,7 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "memory", "pipeline", "small")
+PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "memory", "pipeline", "small", "database")
 DEFAULT_ROWS = 5_000_000
 EVENT = "id BIGINT, kind STRING, amount DOUBLE, at TIMESTAMP"
 WIDE = ", ".join(f"f{number} {('BIGINT', 'STRING', 'DOUBLE')[number % 3]}" for number in range(50))
@@ -468,7 +469,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory, start_broker(Path(directory) / "data") as bootstrap:
         spark = session(jars)
         print(f"{arguments.rows:,} rows of {VALUE_BYTES} bytes, broker: {arguments.broker}", flush=True)
-        run_parts(Bench(spark, bootstrap, arguments.rows, run), arguments.only, jars, arguments.rounds)
+        bench = Bench(spark, bootstrap, arguments.rows, run)
+        run_parts(bench, arguments.only, jars, arguments.rounds, arguments.results)
         spark.stop()
     run.store(arguments.results)
     (arguments.results / f"{run.name}.md").write_text(markdown(run))
@@ -482,7 +484,8 @@ def parts_of(text: str) -> set[str]:
     return parts
 
 
-def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> None:
+def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, results: Path) -> None:
+    results.mkdir(parents=True, exist_ok=True)
     if wanted & {"source", "stream"}:
         topic = bench.filled_topic(bench.rows)
         if "source" in wanted:
@@ -502,6 +505,8 @@ def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> 
         memory(bench)
     if "pipeline" in wanted:
         pipelines(bench, jars, rounds)
+    if "database" in wanted:
+        (results / "spark-database.md").write_text("\n".join([*database(bench), ""]))
     if "small" in wanted:
         small_batches(bench, rounds)
 

@@ -15,6 +15,8 @@ from tests.support import RunningBroker, running_broker
 
 HERE = Path(__file__).parent
 STAND_ALONE = {
+    "test_database_loading.py",
+    "test_pipeline_connectors.py",
     "test_pipeline_document.py",
     "test_pipeline_definition.py",
     "test_pipeline_parts.py",
@@ -23,6 +25,8 @@ STAND_ALONE = {
     "test_pipeline_shape.py",
 }
 LONG = {
+    "test_the_password_is_in_no_command_line_log_plan_or_checkpoint",  # a run in a process of its own
+    "test_kill_9_of_the_driver_its_jvm_and_the_database_repeats_nothing",
     "test_kill_9_loses_nothing_and_repeats_only_rows_of_a_database",  # beside runs whose JVM dies, in one process
 }
 

@@ -218,7 +218,11 @@ def test_a_profile_names_settings_of_spark(write):
             r":7: .*'complete' is not one of append, update",
         ),
         ("console = true", 'topic = "x"\nconfig = { a = "b" }', r"give partitions"),
-        ("console = true", "", r":4: sinks.out: give exactly one of topic, path, table, jdbc and console"),
+        (
+            "console = true",
+            "",
+            r":4: sinks.out: give exactly one of topic, path, table, database, jdbc, function and console",
+        ),
         ("[sources.orders]", "[sources.my-orders]", r":1: .*'my-orders' is not a name"),
         (
             "[sources.orders]",

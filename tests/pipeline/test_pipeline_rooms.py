@@ -17,6 +17,10 @@ KINDS = {
     "FileSink",
     "TableSink",
     "JdbcSink",
+    "DatabaseTable",
+    "DataSource",
+    "DatabaseSink",
+    "FunctionSink",
     "ConsoleSink",
 }
 COMMANDS = ROOT.parent / "cli"

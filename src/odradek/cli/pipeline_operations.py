@@ -47,6 +47,12 @@ def status(file: FileArgument, as_json: JsonOutput = False) -> None:
         ]
         header = ("QUERY", "KIND", "BATCH", "FINISHED", "LEDGER", "LAG", "SKIPPED", "LATE", "GROUP")
         print_columns(header, rows)
+    for one in found.queries:
+        for unmet in one.unmet:
+            print_line(
+                f"{one.name}: {unmet['rows']} row(s) of {unmet['stage']} did not meet '{unmet['requirement']}' "
+                f"({unmet['action']})"
+            )
     if found.warning:
         warn(found.warning)
 

@@ -7,8 +7,8 @@ The rooms, from the lowest up (tests/pipeline/test_pipeline_rooms.py holds impor
                   `sinks` and `reading`, which build them, `examples` for `init`
     checkpoint    where a pipeline keeps its state, and which pipeline it belongs to
     session       one quiet Spark for all pipelines of a process
-    rows/         `decoding`: bytes to rows, and bad records; `avro` for one format; `reasons` says why a record is bad;
-                  `transforms`: SQL and functions of the user's
+    rows/         `decoding`: bytes to rows, and bad records; `avro_output`: rows to Avro; `reasons` says why a record
+                  is bad; `transforms`: SQL and functions of the user's; `expectations`: what these require
     kinds/        a module for each kind of source and sink, behind one interface; its `__init__` is a map
     check/        `weaving` assembles all stages for one query, streaming or batch; `state` asks Spark's plan about
                   state; `sharing` decides which sinks share a query; `checking`, `planning`, `testing` and `previewing`

@@ -9,6 +9,7 @@
       groups/GROUP/     Spark's checkpoint of a query that several of these share; the manifest names its members
       skipped/          records set aside because a query failed on them
       pending/          dead letters of such records, until the transaction of their batch has them
+      unmet/            how many rows did not meet a requirement, by sink
       late/             how many rows a query dropped because they came after the watermark
       spark.log         the log of Spark and Java
 
@@ -254,6 +255,36 @@ class Checkpoint:
     def _late_file(self, kind: str, name: str) -> Path:
         return self.directory / "late" / f"{kind}.{name}.json"
 
+    # Rows that did not meet a requirement
+
+    def unmet(self, kind: str, name: str) -> list[dict[str, Any]]:
+        """With stage, requirement, action and rows."""
+        found: list[dict[str, Any]] = self._unmet(kind, name)["unmet"]
+        return found
+
+    def _unmet(self, kind: str, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._unmet_file(kind, name).read_text())
+            return found
+        except FileNotFoundError:
+            return {"batch": -1, "unmet": []}
+
+    def add_unmet(self, kind: str, name: str, batch: int, unmet: list[dict[str, Any]]) -> None:
+        """Count such rows of a batch, each batch once."""
+        known = self._unmet(kind, name)
+        if batch <= known["batch"]:
+            return
+        place = ("stage", "requirement", "action")
+        counts = {tuple(one[part] for part in place): one["rows"] for one in known["unmet"]}
+        for one in unmet:
+            at = tuple(one[part] for part in place)
+            counts[at] = counts.get(at, 0) + one["rows"]
+        counted = [dict(zip(place, at, strict=True)) | {"rows": rows} for at, rows in counts.items()]
+        write_file(self._unmet_file(kind, name), json.dumps({"batch": batch, "unmet": counted}))
+
+    def _unmet_file(self, kind: str, name: str) -> Path:
+        return self.directory / "unmet" / f"{kind}.{name}.json"
+
     # Spark's checkpoints
 
     def progress(self, kind: str, name: str) -> Progress | None:
@@ -275,6 +306,7 @@ class Checkpoint:
         shutil.rmtree(path)
         self._skip_file(kind, name).unlink(missing_ok=True)
         self._late_file(kind, name).unlink(missing_ok=True)
+        self._unmet_file(kind, name).unlink(missing_ok=True)
         self._pending_file(kind, name).unlink(missing_ok=True)
         return True
 

@@ -51,9 +51,15 @@ class QueryCheckpoint:
         return Adoption(int(found["first"]), str(found["topic_id"]))
 
     def adopt(self, adoption: Adoption) -> None:
+        self.write_note(ADOPTION, json.dumps({"first": adoption.first, "topic_id": adoption.topic_id}))
+
+    def note(self, name: str) -> str | None:
+        """A text that was kept in the checkpoint."""
+        return self._read(name)
+
+    def write_note(self, name: str, text: str) -> None:
         """Whole or not at all: written under another name first."""
-        text = json.dumps({"first": adoption.first, "topic_id": adoption.topic_id})
-        target, new = self._path(ADOPTION), self._path(f".{ADOPTION}.new")
+        target, new = self._path(name), self._path(f".{name}.new")
         files = target.getFileSystem(self._hadoop)
         stream = files.create(new, True)
         stream.write(bytearray(text.encode()))
@@ -61,7 +67,7 @@ class QueryCheckpoint:
         stream.close()
         files.delete(target, False)
         if not files.rename(new, target):
-            raise OSError(f"cannot write {ADOPTION} in {self.root}")
+            raise OSError(f"cannot write {name} in {self.root}")
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")

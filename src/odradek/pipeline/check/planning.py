@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.pipeline.check.checking import Report
 from odradek.pipeline.check.weaving import Graph, graph
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline, fingerprint
+from odradek.pipeline.file.definition import Pipeline, Transform, fingerprint
 from odradek.pipeline.kinds.registry import sink_kind, source_kind
 from odradek.pipeline.kinds.source import SourceKind
 from odradek.pipeline.rows.transforms import sql_of
@@ -46,7 +46,7 @@ def _describe_sink(report: Report, name: str, stages: Graph) -> dict[str, Any]:
     pipeline, sink = report.pipeline, report.pipeline.sinks[name]
     needed = stages.needed_by(sink.input)
     transforms = {
-        one: fingerprint([_text(pipeline, one), pipeline.transforms[one].require])
+        one: fingerprint([_text(pipeline, one), *_required(pipeline.transforms[one])])
         for one in pipeline.transforms
         if one in needed
     }
@@ -63,6 +63,10 @@ def _describe_sink(report: Report, name: str, stages: Graph) -> dict[str, Any]:
         "state": report.state.get(name, []),
         "state_types": report.state_types.get(name, []),
     }
+
+
+def _required(transform: Transform) -> list[Any]:
+    return [transform.require, transform.actions] if transform.actions else [transform.require]
 
 
 def _text(pipeline: Pipeline, name: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.pipeline.check.state import streams_read
 from odradek.pipeline.check.weaving import Graph, Woven
 from odradek.pipeline.checkpoint import Checkpoint, Group
-from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline
+from odradek.pipeline.file.definition import BOOTSTRAP, DEAD_LETTER, Pipeline
 from odradek.pipeline.kinds.registry import sink_kind, sink_kinds, source_kinds
 from odradek.pipeline.rows.plans import is_row_by_row
 
@@ -78,7 +78,9 @@ def rejecting_stages(pipeline: Pipeline, needed: Iterable[str]) -> list[str]:
         return []
     wanted = set(needed)
     sources = [name for name, kind in source_kinds(pipeline).items() if kind.can_reject]
-    transforms = [name for name, one in pipeline.transforms.items() if one.require]
+    transforms = [
+        name for name, one in pipeline.transforms.items() if DEAD_LETTER in pipeline.actions_of(one).values()
+    ]
     return [name for name in (*sources, *transforms) if name in wanted]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -18,16 +18,9 @@ from odradek.pipeline.kinds.dead_letters import decode_letters, row_letters
 from odradek.pipeline.kinds.registry import source_kind
 from odradek.pipeline.kinds.source import Offsets, SourceKind
 from odradek.pipeline.kinds.topics import group_of
-from odradek.pipeline.rows.decoding import decode, held_in_place, refuse_rejected, rows_of
-from odradek.pipeline.rows.transforms import (
-    REASON,
-    apply,
-    check_requirements,
-    inputs_of,
-    order,
-    requirement_reason,
-    with_watermark,
-)
+from odradek.pipeline.rows.decoding import decode, refuse_rejected, rows_of
+from odradek.pipeline.rows.expectations import REASON, UNMET, check_requirements, judged, kept, unmet_counts
+from odradek.pipeline.rows.transforms import apply, inputs_of, order, with_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,26 +149,26 @@ class Weaver:
         frame = apply(self.spark, self.pipeline, transform, self.woven.rows)
         if transform.require:
             check_requirements(self.pipeline, transform, frame)
-            judged = self.woven.judged[name] = self.judged(name, frame)
-            frame = judged.where(self._meets(name)).drop(REASON)
+            rows = self.woven.judged[name] = self.judged(name, frame)
+            frame = kept(self.pipeline, transform, rows)
         return self._name(name, frame)
 
     def judged(self, name: str, frame: DataFrame) -> DataFrame:
-        """The rows with the requirement that each does not meet."""
-        return frame.withColumn(REASON, requirement_reason(self.pipeline.transforms[name]))
-
-    def _meets(self, name: str) -> Column:
-        met = F.col(REASON).isNull()
-        if self.pipeline.dead_letters is not None:
-            return met
-        hint = ". Declare [dead_letters] to set such rows aside"
-        text = F.concat(F.lit(f"transform '{name}': a row does not meet '"), REASON, F.lit(f"'{hint}"))
-        return held_in_place(F.when(met, F.lit(True)).otherwise(F.raise_error(text).cast("boolean")))
+        """The rows with what is decided about each."""
+        return judged(self.pipeline, self.pipeline.transforms[name], frame)
 
     def _name(self, name: str, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(name)
         self.woven.rows[name] = frame
         return frame
+
+
+class CountingWeaver(Weaver):
+    """For the stream of a sink: Spark's reports of a batch say how many rows did not meet a requirement."""
+
+    def judged(self, name: str, frame: DataFrame) -> DataFrame:
+        counts = unmet_counts(self.pipeline.transforms[name])
+        return super().judged(name, frame).observe(f"{UNMET}{name}", *counts)
 
 
 def without_skipped(records: DataFrame, skipped: Skipped) -> DataFrame:

@@ -16,6 +16,7 @@ from odradek.pipeline.file.errors import PipelineError
 
 BOOTSTRAP = "bootstrap.servers"
 PROFILES = ("standard", "small")
+ACTIONS = DEAD_LETTER, DROP, WARN, FAIL = ("dead_letter", "drop", "warn", "fail")  # of a requirement
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Watermark:
 @dataclass(frozen=True)
 class TopicSource:
     formats: ClassVar = ("json", "csv", "text", "raw", "avro")
+    may_have_schema: ClassVar = True
     is_static: ClassVar = False
 
     topics: tuple[str, ...]
@@ -41,6 +43,7 @@ class TopicSource:
 @dataclass(frozen=True)
 class FileSource:
     formats: ClassVar = ("json", "csv", "text", "parquet")
+    may_have_schema: ClassVar = True
     is_static: ClassVar = False
 
     path: str
@@ -52,6 +55,7 @@ class StaticFile:
     """Files as they are now, for the static side of a join."""
 
     formats: ClassVar = ("json", "csv", "parquet")
+    may_have_schema: ClassVar = True
     is_static: ClassVar = True
 
     path: str
@@ -62,6 +66,7 @@ class JdbcTable:
     """A table, or for a source a query, accessed through a JDBC driver whose jar the user provides."""
 
     formats: ClassVar = ()
+    may_have_schema: ClassVar = False
     is_static: ClassVar = True
 
     url: str = field(repr=False)
@@ -71,7 +76,41 @@ class JdbcTable:
     options: Mapping[str, str] = field(repr=False)
 
 
-Origin = TopicSource | FileSource | StaticFile | JdbcTable
+@dataclass(frozen=True)
+class Database:
+    """A database that needs no jar: PostgreSQL, or SQLite. The URL has no password."""
+
+    url: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class DatabaseTable:
+    """A table or a query of a database, as it is now."""
+
+    formats: ClassVar = ()
+    may_have_schema: ClassVar = True
+    is_static: ClassVar = True
+
+    database: Database
+    table: str
+    query: str
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Whatever Spark reads by the name of a format; `provider`, a `module:class`, is one of the user's in Python."""
+
+    formats: ClassVar = ()
+    may_have_schema: ClassVar = True
+
+    format: str
+    provider: str
+    is_static: bool
+    options: Mapping[str, str] = field(repr=False)
+
+
+Origin = TopicSource | FileSource | StaticFile | JdbcTable | DatabaseTable | DataSource
 
 
 @dataclass(frozen=True)
@@ -99,8 +138,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Transform:
-    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition.
-    `returns`: the columns of a function that is called with Arrow batches, not with DataFrames."""
+    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition;
+    `actions`: reason → one of `ACTIONS`, where the file says it. `returns`: the columns of a function that is called
+    with Arrow batches, not with DataFrames."""
 
     name: str
     key: Key
@@ -110,6 +150,7 @@ class Transform:
     inputs: tuple[str, ...]
     returns: str
     require: Mapping[str, str]
+    actions: Mapping[str, str]
     watermark: Watermark | None
 
 
@@ -126,6 +167,19 @@ class TopicDeclaration:
 
 
 @dataclass(frozen=True)
+class AvroOutput:
+    """Values in Avro, with a registry's framing if `registry` is given. Without a schema it is made of the columns,
+    or is
+    the registry's newest; `registers`: the registry learns it."""
+
+    schema: str
+    schema_file: str
+    registry: str = field(repr=False)
+    subject: str
+    registers: bool
+
+
+@dataclass(frozen=True)
 class TopicSink:
     modes: ClassVar = ("append", "update")
 
@@ -133,6 +187,7 @@ class TopicSink:
     format: str
     row_key: tuple[str, ...]
     delete_when: str
+    avro: "AvroOutput | None" = None
 
 
 @dataclass(frozen=True)
@@ -165,13 +220,35 @@ class JdbcSink:
 
 
 @dataclass(frozen=True)
+class DatabaseSink:
+    """With `key` rows replace those of their key; the last one wins, by `order_by` or in the order of the records."""
+
+    modes: ClassVar = ("append", "upsert")
+
+    database: Database
+    table: str
+    key: tuple[str, ...]
+    order_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FunctionSink:
+    """`module:function` is called with each batch, as an Arrow table or as a DataFrame."""
+
+    modes: ClassVar = ("append", "update")
+
+    function: str
+    takes: str
+
+
+@dataclass(frozen=True)
 class ConsoleSink:
     modes: ClassVar = ("append", "update")
 
     rows: int
 
 
-Target = TopicSink | FileSink | TableSink | JdbcSink | ConsoleSink
+Target = TopicSink | FileSink | TableSink | JdbcSink | DatabaseSink | FunctionSink | ConsoleSink
 
 
 @dataclass(frozen=True)
@@ -226,6 +303,11 @@ class Pipeline:
     @property
     def state_directory(self) -> Path:
         return self.directory / Path(self.checkpoint).expanduser() / self.name
+
+    def actions_of(self, transform: Transform) -> dict[str, str]:
+        """By requirement: what happens to a row that does not meet it."""
+        unsaid = FAIL if self.dead_letters is None else DEAD_LETTER
+        return {reason: transform.actions.get(reason, unsaid) for reason in transform.require}
 
     def error(self, key: Key, problem: str, line: int | None = None) -> PipelineError:
         return self.document.error(key, problem, line)

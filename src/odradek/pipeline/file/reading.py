@@ -11,7 +11,9 @@ from typing import Any
 
 from odradek.pipeline.file import document as documents
 from odradek.pipeline.file.definition import (
+    ACTIONS,
     BOOTSTRAP,
+    DEAD_LETTER,
     PROFILES,
     DeadLetters,
     Pipeline,
@@ -25,13 +27,12 @@ from odradek.pipeline.file.definition import (
 from odradek.pipeline.file.document import Document, Key
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 from odradek.pipeline.file.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, read_declaration, read_sink
-from odradek.pipeline.file.sources import read_duration, read_source, read_watermark
+from odradek.pipeline.file.sources import FUNCTION, read_duration, read_source, read_watermark
 from odradek.pipeline.file.tables import Table
 from odradek.pipeline.file.variables import SECRETS, substitute
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 DEFAULT_BOOTSTRAP = "localhost:9092"
 
 
@@ -75,6 +76,7 @@ class _Reader:
         about.finish()
         top.finish()
         self._check_names(pipeline)
+        self._check_actions(pipeline)
         if self.problems:
             raise PipelineErrors(self.problems)
         return pipeline
@@ -115,12 +117,7 @@ class _Reader:
         returns = table.text("returns") if function else ""
         if returns and len(inputs) > 1:
             table.complain("returns", "a function of Arrow batches has one input")
-        require = {}
-        for reason, condition in table.mapping("require").items():
-            if isinstance(condition, str) and condition:
-                require[reason] = condition
-            else:
-                table.complain("require", f"'{reason}' must be a condition in SQL")
+        require, actions = self._requirements(table)
         return Transform(
             name=name,
             key=table.key,
@@ -130,8 +127,25 @@ class _Reader:
             inputs=inputs,
             returns=returns,
             require=require,
+            actions=actions,
             watermark=read_watermark(table),
         )
+
+    def _requirements(self, table: Table) -> tuple[dict[str, str], dict[str, str]]:
+        """Conditions, and the actions that the file says, by reason."""
+        require, actions = {}, {}
+        for reason, given in table.mapping("require").items():
+            if isinstance(given, dict):
+                inner = self._table((*table.key, "require", reason), given)
+                require[reason] = inner.text("condition")
+                if inner.has("action"):
+                    actions[reason] = inner.choice("action", DEAD_LETTER, ACTIONS)
+                inner.finish()
+            else:
+                require[reason] = given
+            if not isinstance(require[reason], str) or not require[reason]:
+                table.complain("require", f"'{reason}' must be a condition in SQL")
+        return require, actions
 
     # Dead letters and tests
 
@@ -159,6 +173,18 @@ class _Reader:
         if not top.has("tests"):
             return ()
         return read_tests(self.document, top.values["tests"], self.problems)
+
+    def _check_actions(self, pipeline: Pipeline) -> None:
+        if pipeline.dead_letters is not None:
+            return
+        for transform in pipeline.transforms.values():
+            for reason, action in transform.actions.items():
+                if action == DEAD_LETTER:
+                    problem = (
+                        "there is no place for dead letters: declare [dead_letters], or choose another action"
+                    )
+                    key = (*transform.key, "require", reason, "action")
+                    self.problems.append(self.document.error(key, problem))
 
     # Names
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from odradek.pipeline.file.definition import (
+    AvroOutput,
     ConsoleSink,
+    DatabaseSink,
     FileSink,
+    FunctionSink,
     JdbcSink,
     Sink,
     TableSink,
@@ -12,13 +15,14 @@ from odradek.pipeline.file.definition import (
     TopicDeclaration,
     TopicSink,
 )
-from odradek.pipeline.file.sources import read_jdbc
+from odradek.pipeline.file.sources import FUNCTION, read_database, read_jdbc
 from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
 TABLE_FORMATS = ("delta", "iceberg")
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
-VALUE_FORMATS = ("json", "csv", "raw")
+VALUE_FORMATS = ("json", "csv", "raw", "avro")
+TAKES = ("arrow", "dataframe")
 
 Settings = Mapping[str, str]
 
@@ -35,26 +39,50 @@ def read_sink(name: str, table: Table, kafka: Settings) -> Sink:
 
 def _kind(table: Table) -> str:
     given = [one for one in TARGETS if table.has(one)]
-    if "jdbc" in given and "table" in given:
+    if "table" in given and ("jdbc" in given or "database" in given):
         given.remove("table")
     if len(given) != 1:
         found = f", not {' and '.join(given)}" if given else ""
-        table.complain("", f"give exactly one of topic, path, table, jdbc and console{found}")
+        table.complain(
+            "", f"give exactly one of topic, path, table, database, jdbc, function and console{found}"
+        )
     return given[0] if given else "console"
 
 
 def _topic(table: Table, kafka: Settings) -> TopicSink:
+    form = table.choice("format", "json", VALUE_FORMATS)
     target = TopicSink(
         declaration=read_declaration(table, kafka),
-        format=table.choice("format", "json", VALUE_FORMATS),
+        format=form,
         row_key=table.texts("key"),
         delete_when=table.text("delete_when"),
+        avro=_avro(table) if form == "avro" else None,
     )
     if table.values.get("mode") == "update" and not target.row_key:
         table.complain("mode", 'updates are upserts by key: name the columns, key = ["id"]')
     if target.delete_when and not target.row_key:
         table.complain("delete_when", 'a tombstone needs a key: name the columns, key = ["id"]')
     return target
+
+
+def _avro(table: Table) -> AvroOutput:
+    framing = table.choice("framing", "registry" if table.has("registry") else "none", ("none", "registry"))
+    found = AvroOutput(
+        schema=table.text("schema"),
+        schema_file=table.text("schema_file"),
+        registry=table.text("registry"),
+        subject=table.text("subject", f"{table.text('topic')}-value"),
+        registers=table.flag("register"),
+    )
+    if found.schema and found.schema_file:
+        table.complain("schema_file", "give the schema here or in a file, not both")
+    if (framing == "registry") != bool(found.registry):
+        table.complain(
+            "framing", 'values with framing = "registry" name their schema: give registry, its URL'
+        )
+    if found.registers and not found.registry:
+        table.complain("register", "give registry, the URL of the registry that is to learn the schema")
+    return found
 
 
 def _path(table: Table, _: Settings) -> FileSink | TableSink:
@@ -72,6 +100,28 @@ def _database(table: Table, _: Settings) -> JdbcSink:
     return JdbcSink(read_jdbc(table, can_query=False))
 
 
+def _without_jar(table: Table, _: Settings) -> DatabaseSink:
+    upserts = table.values.get("mode") == "upsert"
+    target = DatabaseSink(
+        read_database(table), table.text("table"), table.texts("key"), table.texts("order_by")
+    )
+    if not target.table:
+        table.complain("database", "give the table")
+    if upserts and not target.key:
+        table.complain("mode", 'an upsert replaces rows by their key: name its columns, key = ["id"]')
+    for name in ("key", "order_by"):
+        if table.has(name) and not upserts:
+            table.complain(name, 'this is for mode = "upsert"')
+    return target
+
+
+def _function(table: Table, _: Settings) -> FunctionSink:
+    function = table.text("function")
+    if function and not FUNCTION.fullmatch(function):
+        table.complain("function", f"'{function}' is not of the form package.module:function")
+    return FunctionSink(function, table.choice("takes", "arrow", TAKES))
+
+
 def _console(table: Table, _: Settings) -> ConsoleSink:
     table.flag("console")
     return ConsoleSink(table.number("rows", 20) or 20)
@@ -81,7 +131,9 @@ TARGETS: dict[str, Callable[[Table, Settings], Target]] = {
     "topic": _topic,
     "path": _path,
     "table": _table,
+    "database": _without_jar,
     "jdbc": _database,
+    "function": _function,
     "console": _console,
 }
 

@@ -2,8 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
+from urllib.parse import unquote
 
 from odradek.pipeline.file.definition import (
+    Database,
+    DatabaseTable,
+    DataSource,
     FileSource,
     JdbcTable,
     Origin,
@@ -15,6 +19,9 @@ from odradek.pipeline.file.definition import (
 from odradek.pipeline.file.tables import Table
 
 DURATION = re.compile(r"\d+\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d)")
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+PASSWORD_IN_URL = re.compile(r"(?<=://)([^/@]*?):([^/]*)@")
+DATABASES = ("postgresql://", "sqlite:///")
 FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
 
 READ_COMMITTED = {"isolation.level": "read_committed"}
@@ -27,14 +34,15 @@ def read_source(name: str, table: Table, kafka: Settings) -> Source:
     origin = _origin(table, kafka)
     has_format, is_static = bool(origin.formats), origin.is_static
     form = table.choice("format", "json", origin.formats) if has_format else ""
+    has_schema = origin.may_have_schema
     has_options = form == "csv" or (has_format and table.has("path"))
     source = Source(
         name=name,
         key=table.key,
         origin=origin,
         format=form,
-        schema=table.text("schema") if has_format else "",
-        schema_file=table.text("schema_file") if has_format else "",
+        schema=table.text("schema") if has_schema else "",
+        schema_file=table.text("schema_file") if has_schema else "",
         framing=table.choice("framing", "none", ("none", "registry")) if form == "avro" else "none",
         registry=table.text("registry") if form == "avro" else "",
         subject=f"{(table.texts('topic') or table.texts('topics') or (name,))[0]}-value",
@@ -48,9 +56,14 @@ def read_source(name: str, table: Table, kafka: Settings) -> Source:
 
 def _origin(table: Table, kafka: Settings) -> Origin:
     given = [name for name in ORIGINS if table.has(name)]
+    if not given and table.has("format"):
+        return _data_source(table)
     if len(given) != 1:
         found = f", not {' and '.join(given)}" if given else ""
-        table.complain("", f"give exactly one of topic, topics, pattern, path and jdbc{found}")
+        table.complain(
+            "",
+            f"give exactly one of topic, topics, pattern, path, database and jdbc, or a format of Spark's{found}",
+        )
     return ORIGINS[given[-1] if given else "topic"](table, kafka)
 
 
@@ -79,11 +92,37 @@ def _database(table: Table, _: Settings) -> JdbcTable:
     return read_jdbc(table, can_query=True)
 
 
+def _without_jar(table: Table, _: Settings) -> DatabaseTable:
+    name, query = table.text("table"), table.text("query")
+    if bool(name) == bool(query):
+        table.complain("database", "give the table or the query to read")
+    return DatabaseTable(read_database(table), name, query)
+
+
+def read_database(table: Table) -> Database:
+    """A password in the URL, which came from a variable, is taken out of it."""
+    url = table.text("database")
+    if url and not url.startswith(DATABASES):
+        table.complain("database", f"this must be a URL that begins with {' or '.join(DATABASES)}")
+    password = table.text("password")
+    if found := PASSWORD_IN_URL.search(url):
+        url, password = PASSWORD_IN_URL.sub(r"\1@", url), password or unquote(found[2])
+    return Database(url, password)
+
+
+def _data_source(table: Table) -> DataSource:
+    form, provider = table.text("format"), table.text("provider")
+    if provider and not FUNCTION.fullmatch(provider):
+        table.complain("provider", f"'{provider}' is not of the form package.module:Class")
+    return DataSource(form, provider, table.flag("static"), table.settings("options"))
+
+
 ORIGINS: dict[str, Callable[[Table, Settings], Origin]] = {
     "topic": _topics,
     "topics": _topics,
     "pattern": _topics,
     "path": _files,
+    "database": _without_jar,
     "jdbc": _database,
 }
 
@@ -103,6 +142,8 @@ def read_jdbc(table: Table, *, can_query: bool) -> JdbcTable:
 def _check_schema(source: Source, table: Table) -> None:
     if source.schema and source.schema_file:
         table.complain("schema_file", "give the schema here or in a file, not both")
+    if not source.format:
+        return
     if source.format not in FORMATS_WITH_SCHEMA:
         for name in ("schema", "schema_file"):
             if getattr(source, name) and source.format != "parquet":

@@ -19,6 +19,7 @@ SECRET_KEY = re.compile(
     r"(?i)(password|passwd|secret|secret[._-]?key|token|sasl\.jaas\.config|ssl\.keystore\.key)$"
 )
 SECRET_IN_URL = re.compile(r"(?i)[?;&](password|pwd)=(?!\$\{)[^;&]+")
+SECRET_BEFORE_HOST = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@:]*:(?!\$\{)[^/@]+@", re.IGNORECASE)
 SECRETS = "secrets"
 
 
@@ -64,7 +65,8 @@ def substitute(document: Document, environ: Mapping[str, str]) -> Document:
 
 def _refuse_literal_secret(document: Document, key: Key, value: str) -> None:
     name = ".".join(str(part) for part in key)
-    if (SECRET_KEY.search(name) and "${" not in value) or SECRET_IN_URL.search(value):
+    in_url = SECRET_IN_URL.search(value) or SECRET_BEFORE_HOST.search(value)
+    if (SECRET_KEY.search(name) and "${" not in value) or in_url:
         raise document.error(
             key, "a secret does not belong in this file; write ${NAME}, and set NAME outside"
         )

@@ -7,6 +7,10 @@
     topic_records   records read and written without Spark
     topics          the topics of a pipeline, inspected and created; jdbc: what its source and sink share
     dead_letters    records and rows that were rejected, and where they are written
+    database_source, database_sink    databases without a jar; database/ has their parts
+    data_source     whatever Spark reads by the name of a format; function_sink: a function of the user's
+    avro_values     values of a topic sink in Avro, and schema_registry
+    gathered        rows of a batch at the driver
 
 Nobody else asks of which kind a source or sink is. To add one: a dataclass and its reader in `file/`, a module here,
 and a row in `registry`.

@@ -24,7 +24,7 @@ from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.kinds.source import SourceKind
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options, topics_of
 from odradek.pipeline.rows.decoding import METADATA_COLUMNS, REJECTED, reason_column
-from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.rows.expectations import ADDED, REASON
 from odradek.spark.exactly_once import Part
 from odradek.spark.options import parse_sink_options
 
@@ -72,7 +72,7 @@ def record_letters(
 
 def row_letters(rows: DataFrame, pipeline: Pipeline, stage: str, name: str, reason: Column) -> DataFrame:
     """Letters of rows that have lost their records."""
-    content = [f"`{column}`" for column in rows.columns if column not in (*METADATA_COLUMNS, REASON)]
+    content = [f"`{column}`" for column in rows.columns if column not in (*METADATA_COLUMNS, *ADDED)]
     value = F.to_json(F.struct(*content), {"ignoreNullFields": "false"}).cast("binary")
     facts = {
         "stage": F.lit(stage),

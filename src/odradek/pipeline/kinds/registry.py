@@ -5,8 +5,12 @@ from typing import Any
 
 from odradek.pipeline.file.definition import (
     ConsoleSink,
+    DatabaseSink,
+    DatabaseTable,
+    DataSource,
     FileSink,
     FileSource,
+    FunctionSink,
     JdbcSink,
     JdbcTable,
     Pipeline,
@@ -18,8 +22,12 @@ from odradek.pipeline.file.definition import (
     TopicSource,
 )
 from odradek.pipeline.kinds.console_sink import ConsoleSinkKind
+from odradek.pipeline.kinds.data_source import DataSourceKind
+from odradek.pipeline.kinds.database_sink import DatabaseSinkKind
+from odradek.pipeline.kinds.database_source import DatabaseSourceKind
 from odradek.pipeline.kinds.file_sink import FileSinkKind
 from odradek.pipeline.kinds.file_source import FileSourceKind
+from odradek.pipeline.kinds.function_sink import FunctionSinkKind
 from odradek.pipeline.kinds.jdbc_sink import JdbcSinkKind
 from odradek.pipeline.kinds.jdbc_source import JdbcSourceKind
 from odradek.pipeline.kinds.lake_sink import LakeSinkKind
@@ -34,12 +42,16 @@ SOURCES: dict[type, Callable[[Pipeline, Source, Any], SourceKind]] = {
     FileSource: FileSourceKind,
     StaticFile: StaticFileKind,
     JdbcTable: JdbcSourceKind,
+    DatabaseTable: DatabaseSourceKind,
+    DataSource: DataSourceKind,
 }
 SINKS: dict[type, Callable[[Pipeline, Sink, Any], SinkKind]] = {
     TopicSink: TopicSinkKind,
     FileSink: FileSinkKind,
     TableSink: LakeSinkKind,
     JdbcSink: JdbcSinkKind,
+    DatabaseSink: DatabaseSinkKind,
+    FunctionSink: FunctionSinkKind,
     ConsoleSink: ConsoleSinkKind,
 }
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructTy
 
 from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, Sink, TopicSink
 from odradek.pipeline.kinds import topics
+from odradek.pipeline.kinds.avro_values import AvroValues
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options
 from odradek.pipeline.rows.plans import may_shuffle
@@ -35,6 +36,7 @@ class TopicSinkKind(SinkKind):
         self._message_bytes = DEFAULT_MESSAGE_BYTES
         declaration = target.declaration
         self._options = kafka_options(declaration.kafka) | {"topic": declaration.topic}
+        self._avro = None if target.avro is None else AvroValues(pipeline, sink, target.avro)
 
     @property
     def destination(self) -> str:
@@ -65,6 +67,12 @@ class TopicSinkKind(SinkKind):
         view = topics.check_declaration(self.pipeline, self.sink.key, self.target.declaration, create=create)
         if view is not None and view.max_message_bytes is not None:
             self._message_bytes = view.max_message_bytes
+        if self._avro is not None and create:
+            self._avro.will_run = True
+
+    def check_outside(self, rows: DataFrame) -> None:
+        if self._avro is not None:
+            self._avro.check()
 
     def write(self, batch: Batch, frame: DataFrame) -> int:
         _in_order(frame).write.format("odradek").options(**self._options).mode("append").save()
@@ -72,6 +80,8 @@ class TopicSinkKind(SinkKind):
 
     def readable(self, row: dict[str, object]) -> dict[str, object]:
         value = row["value"]
+        if self._avro is not None:
+            return row | {"value": self._avro.decoded(value)}
         if self.target.format != "json" or not isinstance(value, str):
             return row
         return row | {"value": json.loads(value)}
@@ -99,6 +109,9 @@ class TopicSinkKind(SinkKind):
         if not rows.columns:
             raise self.pipeline.error((*self.sink.key, "from"), "there are no columns to write")
         columns = [F.col(f"`{name}`") for name in rows.columns]
+        if self._avro is not None:
+            refusal = f"{SINK_MARK}'{self.sink.name}': the Avro schema needs a value"
+            return self._avro.column(rows, refusal)
         if self.target.format == "csv":
             return F.to_csv(F.struct(*columns)).cast("binary")
         return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary")

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from odradek.pipeline.file.definition import Pipeline, Transform
 from odradek.pipeline.file.document import Key
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-REASON = "__reason"  # the column that says which requirement a row does not meet
 RELATION = re.compile(r"UnresolvedRelation \[([^\]]*)\]")
 CTE = re.compile(r"CTE \[([^\]]*)\]")
 LINE = re.compile(r"line (\d+),? pos (\d+)")
@@ -118,8 +116,9 @@ def with_watermark(pipeline: Pipeline, frame: DataFrame, key: Key, watermark: An
     return frame.withWatermark(watermark.column, watermark.delay)
 
 
-def load_function(pipeline: Pipeline, transform: Transform) -> Any:
-    module_name, _, name = transform.function.partition(":")
+def load_function(pipeline: Pipeline, key: Key, text: str) -> Any:
+    """`module:name`, which the file has at `key`."""
+    module_name, _, name = text.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -127,22 +126,22 @@ def load_function(pipeline: Pipeline, transform: Transform) -> Any:
             f"module '{module_name}' cannot be imported: {error}. Modules are looked for next to this file, "
             "in pipeline.python_path and in Python's own path"
         )
-        raise pipeline.error((*transform.key, "function"), problem) from None
+        raise pipeline.error(key, problem) from None
     except Exception as error:
         problem = f"module '{module_name}' fails when it is imported: {type(error).__name__}: {error}"
-        raise pipeline.error((*transform.key, "function"), problem) from None
+        raise pipeline.error(key, problem) from None
     function = getattr(module, name, None)
     if not callable(function):
         found = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
         hint = difflib.get_close_matches(name, found, n=1)
         suggestion = f"; did you mean '{hint[0]}'?" if hint else ""
         problem = f"there is no function '{name}' in {module.__file__}{suggestion}"
-        raise pipeline.error((*transform.key, "function"), problem)
+        raise pipeline.error(key, problem)
     return function
 
 
 def _call(pipeline: Pipeline, transform: Transform, frames: list[DataFrame]) -> DataFrame:
-    function = load_function(pipeline, transform)
+    function = load_function(pipeline, (*transform.key, "function"), transform.function)
     if transform.returns:
         return _in_arrow(pipeline, transform, function, frames[0])
     try:
@@ -166,7 +165,7 @@ def _in_arrow(pipeline: Pipeline, transform: Transform, function: Any, frame: Da
             yield function(batch)
 
     try:
-        with _sent_whole(function):
+        with sent_whole(function):
             return frame.mapInArrow(each, transform.returns)
     except PySparkException as error:
         problem = f"these are not columns: {plain(error)}"
@@ -174,8 +173,8 @@ def _in_arrow(pipeline: Pipeline, transform: Transform, function: Any, frame: Da
 
 
 @contextmanager
-def _sent_whole(function: Any) -> Iterator[None]:
-    """Functions of its module are sent to the workers as they are, like those of `udf`: a worker may not find the
+def sent_whole(function: Any) -> Iterator[None]:
+    """What is in its module is sent to the workers as it is, like functions of `udf`: a worker may not find the
     module."""
     module = sys.modules[function.__module__]
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
@@ -190,29 +189,6 @@ def _users_frame(error: BaseException) -> traceback.FrameSummary:
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if "/pyspark/" not in one.filename and "/py4j/" not in one.filename]
     return (own or list(frames))[-1]
-
-
-# Requirements
-
-
-def requirement_reason(transform: Transform) -> Column:
-    """The first requirement that a row does not meet; null for a row that meets them all."""
-    reason = F.lit(None).cast("string")
-    for text, condition in reversed(list(transform.require.items())):
-        met = F.coalesce(F.expr(condition), F.lit(False))
-        reason = F.when(~met, F.lit(text)).otherwise(reason)
-    return reason
-
-
-def check_requirements(pipeline: Pipeline, transform: Transform, frame: DataFrame) -> None:
-    for text, condition in transform.require.items():
-        key = (*transform.key, "require", text)
-        try:
-            kind = frame.select(F.expr(condition).alias("met")).dtypes[0][1]
-        except (AnalysisException, ParseException) as error:
-            raise pipeline.error(key, plain(error)) from None
-        if kind != "boolean":
-            raise pipeline.error(key, f"the condition is {kind}, it must be boolean")
 
 
 # SQL errors

@@ -19,7 +19,9 @@ from odradek.client.deadline import TimedOut
 from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.topic import NAME as LEDGER
+from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
+from odradek.pipeline.rows.expectations import FAILED
 from odradek.spark.options import InvalidOption
 from odradek.spark.schema import InvalidColumn
 
@@ -58,6 +60,9 @@ FRAME = re.compile(r'File "([^"]+)", line \d+')
 OUR_CODE = re.compile(r"\bodradek/(?:spark|client|pipeline)/")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
+DATABASE = re.compile(r"\bDatabase(Away|Refused): ([^\n]*)")
+DATABASES = {RowsRefused: Kind.DATA, DatabaseRefused: Kind.PERMANENT, DatabaseAway: Kind.OTHER}
+
 WITHOUT_THEM = 'A sink with delivery = "at_least_once" does not need that right'
 
 
@@ -68,11 +73,17 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(Kind.PERMANENT, text)
     if isinstance(error, KafkaError) and _lacks_a_right_for_transactions(error):
         return Failure(Kind.PERMANENT, f"{text}. {WITHOUT_THEM}")
+    if isinstance(error, RowsRefused | DatabaseRefused | DatabaseAway):
+        return Failure(DATABASES[type(error)], text)
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
     if isinstance(error, InvalidOption | InvalidColumn | MissingTopic):
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
+        return Failure(Kind.PERMANENT, _clean(found[1]))
+    if (found := DATABASE.search(text)) is not None:  # of a table that is read
+        return Failure(Kind.OTHER if found[1] == "Away" else Kind.PERMANENT, _clean(found[2]))
+    if (found := USER_RAISED.search(text)) is not None and FAILED in found[1]:
         return Failure(Kind.PERMANENT, _clean(found[1]))
     if (found := OUTAGE.search(text)) is not None:
         return Failure(Kind.OUTAGE, _clean(found[1]) or "no broker responds")

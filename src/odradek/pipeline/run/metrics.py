@@ -12,6 +12,10 @@ HELP = {
     "odradek_pipeline_rows_in_total": ("counter", "Rows read."),
     "odradek_pipeline_rows_out_total": ("counter", "Rows handed to the sink."),
     "odradek_pipeline_rejected_total": ("counter", "Rows and records rejected."),
+    "odradek_pipeline_unmet_total": (
+        "counter",
+        "Rows that did not meet a requirement, by transform, requirement and action.",
+    ),
     "odradek_pipeline_batches_total": ("counter", "Batches finished."),
     "odradek_pipeline_failures_total": ("counter", "Failures that were retried."),
     "odradek_pipeline_lag_records": ("gauge", "Records of the topic that are not processed yet."),
@@ -49,6 +53,9 @@ class Metrics:
         else:
             self.add("odradek_pipeline_rows_out_total", progress.rows_out or 0, **labels)
         self.add("odradek_pipeline_late_rows_total", progress.late_at_least, **labels)
+        for one in progress.unmet:
+            described = {name: one[name] for name in ("stage", "requirement", "action")}
+            self.add("odradek_pipeline_unmet_total", one["rows"], **described, **labels)
         self.set("odradek_pipeline_batch_seconds", progress.duration_ms / 1000, **labels)
         self.set("odradek_pipeline_state_rows", progress.state_rows, **labels)
         for phase, duration_ms in progress.phases_ms.items():

@@ -26,7 +26,7 @@ from odradek.pipeline.kinds.dead_letters import (
 from odradek.pipeline.kinds.registry import sink_kind, source_kind
 from odradek.pipeline.kinds.sink import Batch, SinkKind
 from odradek.pipeline.rows.decoding import REJECTED
-from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.rows.expectations import REASON
 from odradek.pipeline.run.isolation import BadRecord
 from odradek.pipeline.run.letters import letter_of
 from odradek.pipeline.run.progress import OBSERVED

@@ -1,10 +1,12 @@
 """How a query is doing, batch by batch, in the words of operators: rows in and out, lag, time and where it went."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from odradek.pipeline.kinds.file_source import NO_RECORDS
+from odradek.pipeline.rows.expectations import UNMET
 
 OBSERVED = "odradek"
 
@@ -25,12 +27,17 @@ class BatchProgress:
     state_rows: int = 0
     late_at_least: int = 0  # rows dropped after the watermark; Spark counts them after partial aggregation
     watermark: str | None = None
+    unmet: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # requirements that rows did not meet, and how many
 
     def as_json(self) -> dict[str, Any]:
         return {"event": "batch", **asdict(self)}
 
 
-def batch_progress(pipeline: str, query: str, kind: str, progress: Any) -> BatchProgress:
+def batch_progress(
+    pipeline: str, query: str, kind: str, progress: Any, unmet: Sequence[dict[str, Any]] = ()
+) -> BatchProgress:
     """From Spark's own report of a batch, as a dict."""
     metrics = progress.get("observedMetrics") or {}
     observed = _as_dict(metrics.get(OBSERVED))
@@ -51,7 +58,16 @@ def batch_progress(pipeline: str, query: str, kind: str, progress: Any) -> Batch
         state_rows=_of_operators(progress, "numRowsTotal"),
         late_at_least=_of_operators(progress, "numRowsDroppedByWatermark"),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
+        unmet=[*unmet],
     )
+
+
+def observed_unmet(progress: Any) -> dict[str, dict[str, Any]]:
+    """By transform: how many rows do not meet each of its requirements."""
+    metrics = progress.get("observedMetrics") or {}
+    return {
+        name.removeprefix(UNMET): _as_dict(found) for name, found in metrics.items() if name.startswith(UNMET)
+    }
 
 
 def _of_operators(progress: Any, name: str) -> int:

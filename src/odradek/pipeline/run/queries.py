@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from odradek.pipeline.check.checking import check_reads
-from odradek.pipeline.check.weaving import StreamReader, Weaver
+from odradek.pipeline.check.state import output_mode, stateful_operators
+from odradek.pipeline.check.weaving import CountingWeaver, StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.kinds.topics import kafka_options
+from odradek.pipeline.rows.expectations import unmet_of
 from odradek.pipeline.run.held_batch import HeldReader
 from odradek.pipeline.run.isolation import Ranges
 from odradek.pipeline.run.outputs import Output, QueryId
-from odradek.pipeline.run.progress import BatchProgress, batch_progress
+from odradek.pipeline.run.progress import BatchProgress, batch_progress, observed_unmet
 from odradek.pipeline.session import new_session
 from odradek.spark.exactly_once import OnceSink, Part, order_of
 from odradek.spark.options import parse_sink_options
@@ -130,7 +132,7 @@ class Query:
         session = new_session(self.spark, named_sources=named)
         headers = self._sink is None
         reader = StreamReader(session, self.pipeline, self._group, headers=headers, named=named)
-        weaver = Weaver(session, self.pipeline, reader)
+        weaver = (Weaver if headers else CountingWeaver)(session, self.pipeline, reader)
         return self.outputs[0].explained(self.outputs[0].frame(weaver), weaver)
 
     def _names_sources(self) -> bool:
@@ -166,7 +168,7 @@ class Query:
         elif self.pipeline.trigger:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
         self._last_batch_seen = -1
-        self._query = self._with_sink(writer).start()
+        self._query = self._with_sink(writer, frame).start()
         self._await_sources()
 
     def _await_sources(self) -> None:
@@ -179,10 +181,10 @@ class Query:
                 return
             time.sleep(0.05)
 
-    def _with_sink(self, writer: "DataStreamWriter") -> "DataStreamWriter":
+    def _with_sink(self, writer: "DataStreamWriter", frame: DataFrame) -> "DataStreamWriter":
         self._gate = None
         if self._sink is not None:
-            writer = writer.outputMode(self._sink.sink.mode)
+            writer = writer.outputMode(output_mode(self._sink.sink, stateful_operators(frame)))
             sparks_own = self._sink.spark_writer(writer)
             if sparks_own is not None:
                 return sparks_own
@@ -268,7 +270,8 @@ class Query:
 
     def _progress_of_batch(self, facts: dict[str, Any]) -> list[BatchProgress]:
         """One for each output; `facts` is Spark's own report."""
-        return [batch_progress(self.pipeline.name, self.label, self.identity.kind, facts)]
+        unmet = unmet_of(self.pipeline, observed_unmet(facts))
+        return [batch_progress(self.pipeline.name, self.label, self.identity.kind, facts, unmet)]
 
     def stop(self) -> None:
         """Between two batches; a batch that was written is known as finished afterwards."""

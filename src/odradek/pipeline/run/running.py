@@ -18,7 +18,7 @@ from odradek.pipeline.check.checking import Report, check, check_letters_topic
 from odradek.pipeline.check.planning import RESET, cure, describe, plan
 from odradek.pipeline.check.sharing import Shape, described, leave, shape
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.definition import WARN, Pipeline
 from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.kinds.registry import sink_kinds
 from odradek.pipeline.rows.decoding import explain_refusal
@@ -57,6 +57,7 @@ class Supervised:
     retry_at_s: float | None = None
     done: bool = False
     told_of_late: bool = False
+    told_of_unmet: set[tuple[str, ...]] = field(default_factory=set)
     long_work: LongWork = field(default_factory=LongWork)
 
 
@@ -229,6 +230,7 @@ class PipelineRun:
             supervised.backoff.reset()
             self.events.batch(progress)
             self._count_late(supervised, progress)
+            self._count_unmet(supervised, progress)
             if (limit := supervised.limits.get(progress.query)) is not None:
                 rejected = (progress.rejected or 0) + supervised.query.refused.pop(progress.batch, 0)
                 limit.add(progress.rows_out or 0, rejected)
@@ -248,6 +250,20 @@ class PipelineRun:
                 f"{progress.watermark}, and were dropped; a longer watermark.delay would keep them"
             )
             self.events.message(self.pipeline.name, text, kind="late", query=identity.label)
+
+    def _count_unmet(self, supervised: Supervised, progress: BatchProgress) -> None:
+        if not progress.unmet:
+            return
+        self.checkpoint.add_unmet(progress.kind, progress.query, progress.batch, progress.unmet)
+        for one in progress.unmet:
+            place = (progress.query, one["stage"], one["requirement"])
+            if one["action"] == WARN and place not in supervised.told_of_unmet:
+                supervised.told_of_unmet.add(place)
+                text = (
+                    f"{progress.query}: {one['rows']} row(s) of {one['stage']} do not meet "
+                    f"'{one['requirement']}'; they are kept, and further ones are only counted"
+                )
+                self.events.message(self.pipeline.name, text, kind="unmet", query=progress.query)
 
     def _ended(self, supervised: Supervised) -> None:
         failure = supervised.query.failure()

@@ -31,7 +31,7 @@ from odradek.pipeline.kinds.registry import source_kind
 from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.kinds.source import SourceKind
 from odradek.pipeline.rows.decoding import REJECTED
-from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.rows.expectations import REASON, unmet_counts, unmet_of
 from odradek.pipeline.run.outputs import Output, QueryId, counts_of, rejects_of
 from odradek.pipeline.run.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.run.queries import Query
@@ -72,11 +72,12 @@ class SharedWeaver(Weaver):
         return found
 
     def judged(self, name: str, frame: DataFrame) -> DataFrame:
-        return self._count(name, super().judged(name, frame), F.col(REASON).isNotNull())
+        unmet = unmet_counts(self.pipeline.transforms[name])
+        return self._count(name, super().judged(name, frame), F.col(REASON).isNotNull(), *unmet)
 
-    def _count(self, stage: str, rows: DataFrame, rejected: Column) -> DataFrame:
+    def _count(self, stage: str, rows: DataFrame, rejected: Column, *more: Column) -> DataFrame:
         observation = self._counted.get(stage)
-        return rows if observation is None else rows.observe(observation, *counts_of(rejected))
+        return rows if observation is None else rows.observe(observation, *counts_of(rejected), *more)
 
 
 class SharedQuery(Query):
@@ -102,6 +103,7 @@ class SharedQuery(Query):
         self._rejected_last = False  # the newest batch had rejected rows
         self._counts: dict[int, dict[Output, dict[str, int]]] = {}
         self._reads: dict[int, int] = {}  # how often records of a batch were read
+        self._unmet: dict[int, dict[Output, dict[str, dict[str, int]]]] = {}  # by batch, output and transform
 
     def _outputs(self, show: Callable[[str], None], sink: SinkKind | None) -> list[Output]:
         identities = [QueryId("sink", name) for name in self.group.sinks]
@@ -161,7 +163,7 @@ class SharedQuery(Query):
         counts = self._written[1]
         self._rejected_last = any(one.get("rejected") for one in counts.values())
         self._counts[number] = counts
-        for kept in (self._counts, self._reads):
+        for kept in (self._counts, self._reads, self._unmet):
             kept.pop(number - KEPT_COUNTS, None)
 
     def _passes(self) -> int:
@@ -196,7 +198,7 @@ class SharedQuery(Query):
                 held.append(passing.frame)
                 if passing.frame.count():
                     yield from output.parts(output.explained(passing.frame, passing.weaver), held)
-            self._written[1].update(passing.counts())
+            self._finish_pass(output, passing, number)
         self._failed = None
 
     def _write_one_by_one(self, rows: DataFrame, number: int) -> None:
@@ -207,14 +209,27 @@ class SharedQuery(Query):
                     output.write(passing.frame, number)
                 else:
                     output.write_few(passing.frame, passing.weaver, number)
-                self._written[1].update(passing.counts())
+                self._finish_pass(output, passing, number)
+
+    def _finish_pass(self, output: Output, passing: "Pass", number: int) -> None:
+        self._written[1].update(passing.counts())
+        self._unmet.setdefault(number, {})[output] = passing.unmet()
 
     def _begin_pass(self, output: Output, rows: DataFrame, number: int) -> "Pass":
         self._failed = output
         self._reads[number] += not rows.is_cached
         counted = {one: Observation() for one in self._counted_by(output)}
-        weaver = self._weaver(rows, {one.stage: observation for one, observation in counted.items()})
-        return Pass(output, weaver, counted)
+        observed = {one.stage: observation for one, observation in counted.items()}
+        judging = {name: observed.setdefault(name, Observation()) for name in self._judging(output)}
+        return Pass(output, self._weaver(rows, observed), counted, judging)
+
+    def _judging(self, output: Output) -> list[str]:
+        """Transforms with requirements on the way of a sink's rows."""
+        if output.sink is None:
+            return []
+        assert self._stages is not None
+        needed = self._stages.needed_by(output.stage)
+        return [name for name, one in self.pipeline.transforms.items() if one.require and name in needed]
 
     def _weaver(self, rows: DataFrame, counted: Mapping[str, Observation] | None = None) -> SharedWeaver:
         assert self._stages is not None
@@ -238,6 +253,7 @@ class SharedQuery(Query):
                 output.label,
                 output.identity.kind,
                 facts | {"numInputRows": read, "observedMetrics": observed | {OBSERVED: counts.get(output)}},
+                unmet_of(self.pipeline, self._unmet.get(facts["batchId"], {}).get(output, {})),
             )
             for output in self.outputs
         ]
@@ -246,8 +262,14 @@ class SharedQuery(Query):
 class Pass:
     """One output's way over a batch: its rows, which are counted when they are computed, and so are rejected ones."""
 
-    def __init__(self, output: Output, weaver: SharedWeaver, counted: Mapping[Output, Observation]) -> None:
-        self._output, self.weaver, self._counted = output, weaver, counted
+    def __init__(
+        self,
+        output: Output,
+        weaver: SharedWeaver,
+        counted: Mapping[Output, Observation],
+        judging: Mapping[str, Observation],
+    ) -> None:
+        self._output, self.weaver, self._counted, self._judging = output, weaver, counted, judging
         self._observation = Observation()
         self.frame = output.frame(weaver, self._observation)
 
@@ -256,6 +278,10 @@ class Pass:
         known = {one: _counts_if_known(observed) for one, observed in self._counted.items()}
         found = {one: each for one, each in known.items() if each.get("rejected") == 0}
         return {self._output: self._observation.get} | found
+
+    def unmet(self) -> dict[str, dict[str, int]]:
+        """By transform, once its frame is computed: how many rows did not meet each of its requirements."""
+        return {name: _counts_if_known(observed) for name, observed in self._judging.items()}
 
 
 def _counts_if_known(observation: Observation) -> dict[str, int]:

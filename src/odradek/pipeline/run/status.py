@@ -35,6 +35,9 @@ class QueryStatus:
     lag_from: str | None = None  # "checkpoint" or "group"
     skipped: int = 0
     late_at_least: int = 0
+    unmet: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # requirements that rows did not meet, and how many
     shares_with: list[str] = field(default_factory=list)  # other sinks and rejects of its query
     ledger: dict[str, Any] | None = None  # the last batch that was written exactly once, as the ledger has it
 
@@ -178,6 +181,7 @@ def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Clust
             query.lag |= waiting_in(ends, known)
             query.lag_from = "checkpoint"
     query.late_at_least = _late(checkpoint, query)
+    query.unmet = checkpoint.unmet(query.kind, query.name)
     query.skipped = sum(
         len(offsets)
         for kind, name, skipped in checkpoint.all_skipped()

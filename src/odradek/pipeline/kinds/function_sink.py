@@ -1,0 +1,100 @@
+"""A function of the user's as a sink: `module:function` is called with each batch and its id.
+
+    def send(rows: pyarrow.Table, batch: BatchId) -> list[tuple[int, str]] | None
+
+It runs at the driver, and the next batch is read once it returns: a slow receiver slows the pipeline down, and
+nothing piles up. If it raises, the batch is tried again after a pause. `BatchId` is the same when a batch runs again,
+and another one after a reset, so a receiver that knows the ids it has seen has each row once.
+
+Rows that the receiver will never take are returned, by their number, each with a reason: they become dead letters, or
+end the run if there is no place for these. With `takes = "dataframe"` the function gets a DataFrame and returns None.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from odradek.pipeline.file.definition import FunctionSink, Pipeline, Sink
+from odradek.pipeline.kinds.database.access import RowsRefused
+from odradek.pipeline.kinds.dead_letters import row_letters, write_letters
+from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
+from odradek.pipeline.rows.expectations import REASON
+from odradek.pipeline.rows.transforms import load_function
+from odradek.spark.query_checkpoint import QueryCheckpoint
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """`sink` is Spark's id of the query, which a reset changes; `number` counts its batches. As text it sorts."""
+
+    sink: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.sink}-{self.number:09d}"
+
+
+class FunctionSinkKind(SinkKind):
+    def __init__(self, pipeline: Pipeline, sink: Sink, target: FunctionSink) -> None:
+        super().__init__(pipeline, sink)
+        self.target = target
+
+    @property
+    def destination(self) -> str:
+        return f"function {self.target.function}"
+
+    @property
+    def guarantee(self) -> str:
+        return "at least once: a batch is passed again, with the same id, until the function has returned"
+
+    def plan(self, frame: DataFrame) -> DataFrame:
+        """Rows keep the columns that say where they came from: dead letters need them."""
+        super().plan(frame)
+        self._function()
+        return frame
+
+    def _function(self) -> Any:
+        return load_function(self.pipeline, (*self.sink.key, "function"), self.target.function)
+
+    def write(self, batch: Batch, frame: DataFrame) -> int:
+        function, identity = self._function(), BatchId(QueryCheckpoint.of(frame).query_id, batch.number)
+        if self.target.takes == "dataframe":
+            function(without_metadata(frame), identity)
+            return 0
+        whole = frame.toArrow()
+        rows = whole.select(without_metadata(frame).columns)
+        refused = checked(function(rows, identity), whole.num_rows, self.target.function)
+        if refused:
+            self._set_aside(whole, refused, frame, batch)
+        return len(refused)
+
+    def _set_aside(self, rows: Any, refused: dict[int, str], frame: DataFrame, batch: Batch) -> None:
+        import pyarrow as pa
+
+        if self.pipeline.dead_letters is None:
+            number, reason = next(iter(refused.items()))
+            raise RowsRefused(
+                f"{self.target.function} refused row {number} of batch {batch.number}: {reason}"
+            )
+        reasoned = rows.take(list(refused)).append_column(REASON, pa.array(refused.values(), pa.string()))
+        letters = row_letters(
+            frame.sparkSession.createDataFrame(reasoned), self.pipeline, "sink", self.sink.name, F.col(REASON)
+        )
+        write_letters(letters, self.pipeline, batch.letters_place())
+
+
+def checked(result: Iterable[tuple[int, str]] | None, count: int, function: str) -> dict[int, str]:
+    """What a function returned: numbers of rows, and why each was refused."""
+    try:
+        refused = {int(number): str(reason) for number, reason in result or ()}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{function} returned {type(result).__name__}; it must return None, or a list of (number of a row, reason)"
+        ) from None
+    outside = [number for number in refused if not 0 <= number < count]
+    if outside:
+        raise IndexError(f"{function} refused row {outside[0]}, and the batch has {count} rows")
+    return refused

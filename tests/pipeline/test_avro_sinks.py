@@ -1,0 +1,223 @@
+"""Topics written in Avro: schemas made of columns, given ones, and a registry by confluent-kafka's client."""
+
+import io
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from fastavro import schemaless_reader
+
+from odradek.pipeline.check.checking import check
+from odradek.pipeline.check.testing import all_tests, run_test
+from odradek.pipeline.file.errors import PipelineError
+from tests.pipeline.lab import Lab
+
+SHOP = """
+[sources.orders]
+topic = "{orders}"
+schema = "id BIGINT NOT NULL, item STRING, amount DOUBLE"
+[transforms.rows]
+sql = "SELECT {columns} FROM orders"
+[sinks.out]
+from = "rows"
+topic = "{out}"
+format = "avro"
+key = "id"
+{more}
+"""
+PLAIN = "id, item, amount"
+GIVEN = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "item", "type": "string"},
+        {"name": "amount", "type": ["null", "double"], "default": None},
+        {"name": "since", "type": "int", "default": 2026},
+    ],
+}
+
+
+class Registry:
+    """As much of a schema registry as its client asks for."""
+
+    def __init__(self) -> None:
+        self.schemas: list[str] = []
+        self.subjects: dict[str, list[int]] = {}
+        self.is_compatible = True
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if path.startswith("/compatibility"):
+            return 200, {"is_compatible": self.is_compatible}
+        text = json.dumps(json.loads(body["schema"]), sort_keys=True)
+        subject = re.split(r"[/?]", path)[2]
+        known = self.subjects.get(subject, [])
+        number = self.schemas.index(text) + 1 if text in self.schemas else 0
+        if "/versions" in path:
+            if not number:
+                self.schemas.append(text)
+                number = len(self.schemas)
+            if number not in known:
+                self.subjects[subject] = [*known, number]
+        elif number not in known:
+            return 404, {"error_code": 40403, "message": "Schema not found"}
+        version = self.subjects[subject].index(number) + 1
+        return 200, {"id": number, "version": version, "subject": subject, "schema": body["schema"]}
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        subject = re.split(r"[/?]", path)[2]
+        if subject not in self.subjects:
+            return 404, {"error_code": 40401, "message": "Subject not found"}
+        number = self.subjects[subject][-1]
+        found = {"id": number, "version": len(self.subjects[subject]), "subject": subject}
+        return 200, found | {"schema": self.schemas[number - 1]}
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.tell(*registry.post(self.path, body))
+
+            def do_GET(self) -> None:
+                self.tell(*registry.get(self.path))
+
+            def tell(self, status: int, answer: dict[str, Any]) -> None:
+                content = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_address[1]}"
+        finally:
+            http.shutdown()
+            thread.join()
+            http.server_close()
+
+
+def decoded(value: bytes, schema: Any) -> Any:
+    from fastavro import parse_schema
+
+    return schemaless_reader(io.BytesIO(value), parse_schema(schema), None)
+
+
+EVERYTHING = (
+    "id, item, CAST(1.25 AS DECIMAL(10,2)) AS money, DATE '2026-01-02' AS day, "
+    "TIMESTAMP '2026-01-02 03:04:05.000006Z' AS at, "
+    "TIMESTAMP_NTZ '2026-01-02 03:04:05' AS wall, CAST('x' AS BINARY) AS bytes, array(1, NULL) AS numbers, "
+    "map('a', 1.5D) AS shares, named_struct('deep', named_struct('b', true)) AS nested, CAST(7 AS SMALLINT) AS small"
+)
+
+
+def test_a_schema_is_made_of_the_columns_and_a_test_reads_what_it_wrote(spark, lab: Lab):
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    lab.fill(names["orders"], [{"id": 1, "item": "spool"}, {"id": 2}], 1)
+    text = SHOP.format(**names, columns=EVERYTHING, more="")
+    text += '[[tests]]\ngiven.orders = [{ id = 3, item = "x" }]\n'
+    text += 'expect.out = [{ key = "3", value = { id = 3, item = "x", small = 7 } }]\n'
+    pipeline = lab.pipeline(text)
+    ((document, case),) = all_tests(pipeline)
+    assert run_test(spark, pipeline, document, case).problems == []
+    lab.run_well(spark, pipeline)
+    from odradek.pipeline.check.weaving import BatchReader, Weaver
+    from odradek.pipeline.rows.avro_output import schema_of
+
+    session = spark.newSession()
+    rows = Weaver(session, pipeline, BatchReader(session, pipeline)).weave().rows["rows"]
+    schema = json.loads(schema_of(rows.schema, "out"))
+    found = [decoded(one.value(), schema) for one in lab.records(names["out"])]
+    assert found[0] == {
+        "id": 1,
+        "item": "spool",
+        "money": Decimal("1.25"),
+        "day": date(2026, 1, 2),
+        "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "wall": datetime(2026, 1, 2, 3, 4, 5),
+        "bytes": b"x",
+        "numbers": [1, None],
+        "shares": {"a": 1.5},
+        "nested": {"deep": {"b": True}},
+        "small": 7,
+    }
+    assert found[1]["item"] is None
+
+
+def test_a_given_schema_is_followed_and_a_null_that_it_has_not_is_set_aside(spark, lab: Lab):
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    (lab.directory / "order.avsc").write_text(json.dumps(GIVEN))
+    lab.fill(names["orders"], [{"id": 1, "item": "a", "amount": 1.5}, {"id": 2}, {"id": 3, "item": "c"}], 1)
+    more = 'schema_file = "order.avsc"\n[dead_letters]\npath = "dead"\nlimit = 1\n'
+    lab.run_well(spark, lab.pipeline(SHOP.format(**names, columns=PLAIN, more=more)))
+    found = [decoded(one.value(), GIVEN) for one in lab.records(names["out"])]
+    assert found == [
+        {"id": 1, "item": "a", "amount": 1.5, "since": 2026},
+        {"id": 3, "item": "c", "amount": None, "since": 2026},
+    ]
+    letters = [json.loads(line) for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
+    assert len(letters) == 1 and "the Avro schema needs a value: 'item' is null" in letters[0]["reason"]
+    for columns, problem in (
+        ("id, item, amount, 1 AS more", "the schema has no field 'more'"),
+        ("id, amount", "the schema needs the field 'item'"),
+        (
+            "id, item, CAST(amount AS STRING) AS amount",
+            "the column 'amount' is string, and the schema's field double",
+        ),
+    ):
+        with pytest.raises(PipelineError, match=problem):
+            check(spark, lab.pipeline(SHOP.format(**names, columns=columns, more=more)), offline=True)
+    with pytest.raises(PipelineError, match="'a b' is not a name in Avro"):
+        check(spark, lab.pipeline(SHOP.format(**names, columns="id, 1 AS `a b`", more="")), offline=True)
+
+
+def test_a_registry_learns_the_schema_if_that_is_asked_for(spark, lab: Lab):
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    lab.fill(names["orders"], [{"id": 1, "item": "a"}], 1)
+    registry, subject = Registry(), f"{names['out']}-value"
+    with registry.running() as address:
+        text = SHOP.format(**names, columns=PLAIN, more=f'registry = "{address}"\n')
+        with pytest.raises(PipelineError, match=f"the registry has no subject '{subject}'"):
+            check(spark, lab.pipeline(text))
+        asks = text + "register = true\n"
+        check(spark, lab.pipeline(asks))
+        assert registry.schemas == [], "a check registers nothing"
+        lab.run_well(spark, lab.pipeline(asks))
+        assert registry.subjects == {subject: [1]}
+        lab.fill(names["orders"], [{"id": 2, "item": "b"}], 1)
+        lab.run_well(spark, lab.pipeline(text))
+        found = [one.value() for one in lab.records(names["out"])]
+        assert [one[:5] for one in found] == [b"\0\0\0\0\1"] * 2
+        assert [decoded(one[5:], json.loads(registry.schemas[0]))["item"] for one in found] == ["a", "b"]
+        registry.is_compatible = False
+        other = asks.replace(PLAIN, "id, 1 AS one").replace(PLAIN, "id, 1 AS one")
+        with pytest.raises(PipelineError, match="the schema is not compatible with the newest one"):
+            check(spark, lab.pipeline(other))
+        given = text + "schema = '" + json.dumps(GIVEN) + "'\n"
+        with pytest.raises(PipelineError, match="does not have this schema: set register = true"):
+            check(spark, lab.pipeline(given))
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        pytest.raises(PipelineError, match=r"pip install '.\[avro\]'"),
+    ):
+        patched.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+        check(spark, lab.pipeline(text), offline=True)
+    with pytest.raises(PipelineError, match="the registry does not respond"):
+        check(spark, lab.pipeline(text))
