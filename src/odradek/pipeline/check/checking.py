@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.pipeline.check.sharing import Candidates, candidates
 from odradek.pipeline.check.state import (
     StatefulOperator,
+    output_mode,
     state_layout,
     state_types,
     stateful_operators,
@@ -163,12 +164,14 @@ def check_state(pipeline: Pipeline, sink: Sink, woven: Woven) -> list[StatefulOp
 def _check_mode(
     pipeline: Pipeline, sink: Sink, frame: "DataFrame", operators: list[StatefulOperator]
 ) -> None:
-    if sink.mode == "append" and any(one.kind == "Aggregate" and one.problem for one in operators):
+    mode = output_mode(sink, operators)
+    if mode == "append" and any(one.kind == "Aggregate" and one.problem for one in operators):
         problem = (
-            'groups without a watermark are never finished, so they cannot be appended: use mode = "update"'
+            'groups without a watermark are never finished, so they cannot be appended: use mode = "update" (topics '
+            'and JDBC) or mode = "upsert"'
         )
         raise pipeline.error((*sink.key, "mode"), problem)
-    if sink.mode == "update" and any(one.kind == "Join" for one in operators):
+    if mode == "update" and any(one.kind == "Join" for one in operators):
         problem = "Spark joins streams in append mode only: leave out mode"
         raise pipeline.error((*sink.key, "mode"), problem)
 

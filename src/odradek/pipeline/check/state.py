@@ -12,13 +12,13 @@ the next one compares. Unused columns and functions are not in the state; Spark'
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from odradek.pipeline.file.definition import fingerprint
+from odradek.pipeline.file.definition import Sink, fingerprint
 from odradek.pipeline.rows.decoding import ROW
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -46,6 +46,14 @@ class StatefulOperator:
 def stateful_operators(frame: DataFrame) -> list[StatefulOperator]:
     plan = frame._jdf.queryExecution().analyzed()
     return [operator for node in _walk(plan) if (operator := _operator(node)) is not None]
+
+
+def output_mode(sink: Sink, operators: Sequence[StatefulOperator]) -> str:
+    """The mode of Spark's query. An upsert takes groups whenever they change; Spark joins streams only to append."""
+    kinds = {one.kind for one in operators}
+    if sink.mode != "upsert":
+        return sink.mode
+    return "update" if "Aggregate" in kinds and "Join" not in kinds else "append"
 
 
 def _walk(node: Any) -> Iterator[Any]:

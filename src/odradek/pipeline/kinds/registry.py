@@ -5,8 +5,10 @@ from typing import Any
 
 from odradek.pipeline.file.definition import (
     ConsoleSink,
+    DeltaSink,
     FileSink,
     FileSource,
+    IcebergSink,
     JdbcSink,
     JdbcTable,
     Pipeline,
@@ -18,13 +20,15 @@ from odradek.pipeline.file.definition import (
     TopicSource,
 )
 from odradek.pipeline.kinds.console_sink import ConsoleSinkKind
+from odradek.pipeline.kinds.delta_sink import DeltaSinkKind
 from odradek.pipeline.kinds.file_sink import FileSinkKind
 from odradek.pipeline.kinds.file_source import FileSourceKind
+from odradek.pipeline.kinds.iceberg_sink import IcebergSinkKind
 from odradek.pipeline.kinds.jdbc_sink import JdbcSinkKind
 from odradek.pipeline.kinds.jdbc_source import JdbcSourceKind
-from odradek.pipeline.kinds.lake_sink import LakeSinkKind
 from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.kinds.source import SourceKind
+from odradek.pipeline.kinds.spark_table_sink import SparkTableSinkKind
 from odradek.pipeline.kinds.static_file_source import StaticFileKind
 from odradek.pipeline.kinds.topic_sink import TopicSinkKind
 from odradek.pipeline.kinds.topic_source import TopicSourceKind
@@ -38,7 +42,9 @@ SOURCES: dict[type, Callable[[Pipeline, Source, Any], SourceKind]] = {
 SINKS: dict[type, Callable[[Pipeline, Sink, Any], SinkKind]] = {
     TopicSink: TopicSinkKind,
     FileSink: FileSinkKind,
-    TableSink: LakeSinkKind,
+    DeltaSink: DeltaSinkKind,
+    IcebergSink: IcebergSinkKind,
+    TableSink: SparkTableSinkKind,
     JdbcSink: JdbcSinkKind,
     ConsoleSink: ConsoleSinkKind,
 }

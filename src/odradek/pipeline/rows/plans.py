@@ -29,6 +29,15 @@ def may_shuffle(frame: DataFrame) -> bool:
     return any(str(node.getClass().getSimpleName()) not in KEEP_ORDER for node in _inner_nodes(plan))
 
 
+def is_grouped(frame: DataFrame) -> bool:
+    """True if the rows are groups: a batch has one row of each, if nothing multiplies them afterwards."""
+    node = frame._jdf.queryExecution().analyzed()
+    while str(node.getClass().getSimpleName()) in KEEP_NUMBER and node.children().size() == 1:
+        node = node.children().head()
+    return str(node.getClass().getSimpleName()) == "Aggregate"
+
+
+KEEP_NUMBER = {"Project", "Filter", "SubqueryAlias", "View", "EventTimeWatermark", "CollectMetrics"}
 ROW_BY_ROW = KEEP_ORDER - {"MapInArrow", "MapInPandas"}
 STREAM_SIDE = {"Inner": "any", "LeftOuter": "left", "LeftSemi": "left", "RightOuter": "right"}
 

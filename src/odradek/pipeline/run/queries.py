@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from odradek.pipeline.check.checking import check_reads
+from odradek.pipeline.check.state import output_mode, stateful_operators
 from odradek.pipeline.check.weaving import StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
@@ -166,7 +167,7 @@ class Query:
         elif self.pipeline.trigger:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
         self._last_batch_seen = -1
-        self._query = self._with_sink(writer).start()
+        self._query = self._with_sink(writer, frame).start()
         self._await_sources()
 
     def _await_sources(self) -> None:
@@ -179,10 +180,10 @@ class Query:
                 return
             time.sleep(0.05)
 
-    def _with_sink(self, writer: "DataStreamWriter") -> "DataStreamWriter":
+    def _with_sink(self, writer: "DataStreamWriter", frame: DataFrame) -> "DataStreamWriter":
         self._gate = None
         if self._sink is not None:
-            writer = writer.outputMode(self._sink.sink.mode)
+            writer = writer.outputMode(output_mode(self._sink.sink, stateful_operators(frame)))
             sparks_own = self._sink.spark_writer(writer)
             if sparks_own is not None:
                 return sparks_own
