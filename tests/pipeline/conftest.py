@@ -23,6 +23,7 @@ STAND_ALONE = {
     "test_pipeline_shape.py",
     "test_lake_parts.py",
     "test_lake_tables.py",
+    "test_lake_duckdb.py",
 }
 LONG = {
     "test_kill_9_loses_nothing_and_repeats_only_rows_of_a_database",  # beside runs whose JVM dies, in one process
