@@ -1,7 +1,7 @@
 """An S3 of tests: moto's server, behind a door that answers 503 when it is told to.
 
-It is a process of its own (`python -m tests.pipeline.stores`), because delta-rs keeps the interpreter's lock while it waits
-for some of its responses.
+It is a process of its own (`python -m tests.pipeline.stores`), because delta-rs keeps the interpreter's lock while it
+waits for some of its responses.
 """
 
 import json
@@ -81,7 +81,9 @@ class Door:
         given = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if path != DOOR:
             start_response("503 Slow Down", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+            return [
+                b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            ]
         if given:
             self._order = json.loads(given)
         start_response("200 OK", [("Content-Type", "application/json")])

@@ -28,7 +28,9 @@ def read(form: str, place: str, columns: str) -> list[tuple[Any, ...]]:
 def place_of(table: Any) -> str:
     """What DuckDB opens: a directory, or the newest metadata."""
     table.look()
-    return table.place if hasattr(table, "_options") else table._open.metadata_location.removeprefix("file://")
+    return (
+        table.place if hasattr(table, "_options") else table._open.metadata_location.removeprefix("file://")
+    )
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -55,14 +57,18 @@ def test_duckdb_reads_all_types(form: str, tmp_path: Path):
     table.append(files_of(table, [VALUES]), order(0))
     names = [name for name in VALUES if name not in ("at", "place")]  # DuckDB needs pytz for these
     (row,) = read(form, place_of(table), ", ".join(f'"{name}"' for name in names))
-    assert dict(zip(names, row, strict=True)) == {name: VALUES[name] for name in names} | {"facts": {"one": 1}}
+    assert dict(zip(names, row, strict=True)) == {name: VALUES[name] for name in names} | {
+        "facts": {"one": 1}
+    }
 
 
 def test_duckdb_reads_an_upsert(tmp_path: Path):
     table = table_at("delta", tmp_path)
     table.look()
     table.create(columns(id="long", item="string", changed="long"), ())
-    for batch, rows in enumerate(([(1, "a", 1, False), (2, "b", 1, False)], [(1, "z", 2, True), (2, "c", 2, False)])):
+    for batch, rows in enumerate(
+        ([(1, "a", 1, False), (2, "b", 1, False)], [(1, "z", 2, True), (2, "c", 2, False)])
+    ):
         table.look()
         table.merge(changes(*rows), Upsert(("id",), (), ""), order(batch))
     assert read("delta", place_of(table), "id, item") == [(2, "c")]

@@ -1,4 +1,4 @@
-"""Lake tables in an object store, which is moto's server: written and read back, by two writers, and while it is away."""
+"""Lake tables in an object store, which is moto's server: written, read back, by two writers, and while it is away."""
 
 import os
 from collections.abc import Iterator
@@ -106,7 +106,9 @@ from = "orders"
 """
 
 
-def test_a_run_waits_while_the_store_is_away(spark, lab: Lab, store: Store, place: str, form: str, monkeypatch):
+def test_a_run_waits_while_the_store_is_away(
+    spark, lab: Lab, store: Store, place: str, form: str, monkeypatch
+):
     """It answers 503 to every file until the run has said that it tries again."""
     monkeypatch.setenv("STORE_KEY", "testing")
     sink = f'path = "{place}/orders"\nformat = "delta"' if form == "delta" else 'table = "shop.orders"'
