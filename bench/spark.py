@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import odradek.spark
 from bench import pipeline
+from bench.lake import lake
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
 from bench.once import once
 from bench.report import number_text, spread_text
@@ -48,7 +49,7 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "memory", "pipeline", "small")
+PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "lake", "memory", "pipeline", "small")
 DEFAULT_ROWS = 5_000_000
 EVENT = "id BIGINT, kind STRING, amount DOUBLE, at TIMESTAMP"
 WIDE = ", ".join(f"f{number} {('BIGINT', 'STRING', 'DOUBLE')[number % 3]}" for number in range(50))
@@ -487,6 +488,8 @@ def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, res
     if "once" in wanted:
         lines = once(bench)
         (results / "spark-once.md").write_text("\n".join([*lines, ""]))
+    if "lake" in wanted:
+        (results / "spark-lake.md").write_text("\n".join([*lake(bench), ""]))
     if "memory" in wanted:
         memory(bench)
     if "pipeline" in wanted:
