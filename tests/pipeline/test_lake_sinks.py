@@ -1,7 +1,10 @@
 """Lake sinks on real Spark and a real broker: what a table has after batches, restarts, edits and accidents."""
 
 import shutil
+import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -291,3 +294,49 @@ def test_two_runs_with_copies_of_a_checkpoint(spark, lab: Lab):
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "read other records: a copy of this checkpoint was used" in run.problem
     assert ids(lab, "delta") == [1, 2]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB, where one may be mounted."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+@pytest.mark.parametrize("full", ["for tasks", "for the commit"])
+def test_a_full_disk(spark, lab: Lab, small_disk: Path, monkeypatch, full: str):
+    """It is full until the run has said so; `for the commit`: only once the tasks are done."""
+    topic = lab.topic(1)
+    lab.fill(topic, orders(*range(10)), 1)
+    sink = SINKS["delta"].replace("lake/orders", f"{small_disk}/orders")
+    ballast, append, tell = small_disk / "ballast", delta.DeltaLakeTable.append, lab.events.message
+
+    def fill_up() -> None:
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+
+    def hear(name: str, text: str, **facts: object) -> None:
+        tell(name, text, **facts)
+        if "trying again" in text:
+            ballast.unlink()
+
+    def append_late(self, files, order):
+        if "trying again" not in "".join(lab.events.messages):
+            fill_up()
+        append(self, files, order)
+
+    monkeypatch.setattr(lab.events, "message", hear)
+    if full == "for tasks":
+        fill_up()
+    else:
+        monkeypatch.setattr(delta.DeltaLakeTable, "append", append_late)
+    lab.run_well(spark, copy_of(lab, topic, sink))
+    (told,) = [message for message in lab.events.messages if "trying again" in message]
+    assert "a disk is full; free some space there" in told
+    assert sorted(row["id"] for row in delta_rows(small_disk / "orders")) == list(range(10))
