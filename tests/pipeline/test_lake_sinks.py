@@ -67,9 +67,13 @@ def orders(*numbers: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("form", SINKS)
 def test_rows_are_appended_once_over_restarts_repeats_and_a_reset(spark, lab: Lab, form: str):
     topic = lab.topic(2)
-    pipeline = copy_of(lab, topic, SINKS[form] + '\npartition_by = "item"')
-    lab.fill(topic, orders(*range(20)))
+    nested = ORDER + ", tags ARRAY<STRING>, facts MAP<STRING, INT>, place STRUCT<city: STRING, at: TIMESTAMP>"
+    pipeline = copy_of(lab, topic, SINKS[form] + '\npartition_by = "item"', schema=nested)
+    more = {"tags": ["a"], "facts": {"b": 1}, "place": {"city": "Prague", "at": "2026-01-01T00:00:00Z"}}
+    lab.fill(topic, [order | more for order in orders(*range(20))])
     lab.run_well(spark, pipeline)
+    row = rows_of(lab, form)[0]
+    assert (row["tags"], row["facts"], row["place"]["city"]) == (["a"], [("b", 1)], "Prague")
     assert rows_of_spark(spark, lab, form) == Counter(row["id"] for row in orders(*range(20)))
     lab.fill(topic, orders(20, 21))
     lab.run_well(spark, pipeline)

@@ -1,5 +1,6 @@
 """Delta and Iceberg tables as a batch finds and leaves them, without Spark: both behind one interface."""
 
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ from odradek.pipeline.kinds.lake import delta, iceberg
 from odradek.pipeline.kinds.lake.delta import DELETED, DeltaLakeTable, is_newer, refuse
 from odradek.pipeline.kinds.lake.order import Entry, is_written
 from odradek.pipeline.kinds.lake.table import Conflict, LakeTable, Unwritable
-from tests.pipeline.lakes import FORMATS, columns, delta_rows, files_of, order, rows_of, table_at
+from tests.pipeline.lakes import FORMATS, NAME, columns, delta_rows, files_of, order, rows_of, table_at
 
 ORDERS = columns(id="long", item="string", day="date")
 ROWS = [{"id": number, "item": f"item {number}", "day": date(2026, 1, 1 + number % 2)} for number in range(5)]
@@ -55,6 +56,23 @@ def test_creating_a_table_again_does_nothing(form: str, table: LakeTable, tmp_pa
     before = table.look()
     table_at(form, tmp_path).create(ORDERS, ())
     assert table.look() == before
+
+
+def test_a_table_that_is_deleted_or_created_again_is_noticed_by_an_old_handle(
+    form: str, table: LakeTable, tmp_path: Path
+):
+    """Its log is shorter then than the handle's, and must not get a hole."""
+    for batch in range(3):
+        table.append(files_of(table, ROWS), order(batch))
+        before = table.look()
+    if isinstance(table, DeltaLakeTable):
+        shutil.rmtree(table.place)
+    else:
+        table_at(form, tmp_path)._connected().drop_table(NAME)
+    assert table.look() is None
+    created(table_at(form, tmp_path))
+    assert table.look() not in (None, before)
+    assert table.entry("q") is None
 
 
 def test_a_second_writer_with_an_old_look_is_refused(form: str, table: LakeTable, tmp_path: Path):

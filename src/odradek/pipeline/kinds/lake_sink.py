@@ -183,7 +183,8 @@ class LakeSinkKind(SinkKind):
         order = self._order(batch.number)
         with _refusals():
             self._fit(self._columns(frame))
-            self._commit(self._computed(frame), order)
+            if (commit := self._computed(frame)) is not None:
+                self._commit(commit, order)
         if self._compact:
             self._try_to_compact()
         return 0
@@ -211,18 +212,18 @@ class LakeSinkKind(SinkKind):
     def _computed(self, frame: DataFrame) -> "Callable[[Order], None] | None":
         """Compute the rows, once; returns the commit that puts them into the table, or None if there are none."""
 
-    def _commit(self, commit: "Callable[[Order], None] | None", order: Order) -> None:
-        if commit is None:
-            return None
+    def _commit(self, commit: "Callable[[Order], None]", order: Order) -> None:
+        columns = self._table.schema().fields
         for attempt in range(ATTEMPTS):
             try:
-                return commit(order)
+                commit(order)
+                return
             except Conflict:
                 if self._has(order):
-                    return None
-                if attempt == ATTEMPTS - 1:
-                    raise
-        return None
+                    return
+                changed = self._table.schema().fields[: len(columns)] != columns
+                if changed or attempt == ATTEMPTS - 1:
+                    raise  # `changed`: the rows were computed for other columns, so the batch runs again
 
     def _try_to_compact(self) -> None:
         """The batch is written, whatever happens here; the next one that adds files tries again."""

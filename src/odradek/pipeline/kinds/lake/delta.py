@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from odradek.pipeline.kinds.lake.files import DataFile, Target
 from odradek.pipeline.kinds.lake.order import Entry, Order
-from odradek.pipeline.kinds.lake.storage import Access, delta_options
+from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.pipeline.file.definition import Upsert
 
 FINGERPRINT = ".offsets"
+GONE = b""
 DELETED = "__deleted"
 SMALL_BYTES = 32 << 20
 EXPIRY = "delta.setTransactionRetentionDuration"
@@ -36,6 +37,7 @@ class DeltaLakeTable(LakeTable):
     def __init__(self, place: str, access: Access) -> None:
         self.place, self._access, self._options = place, access, delta_options(access)
         self._table: DeltaTable | None = None
+        self._seen = GONE
         self._written = SMALL_FILES  # files since small ones were counted
 
     # Looking
@@ -45,14 +47,25 @@ class DeltaLakeTable(LakeTable):
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            if self._table is None:
-                self._table = DeltaTable(self.place, storage_options=self._options)
-            else:
+            if self._table is not None and self._newest() == self._seen:
                 self._table.update_incremental()
+            else:
+                self._table = DeltaTable(self.place, storage_options=self._options)
         except TableNotFoundError:
             self._table = None
             return None
+        self._seen = self._newest()
         return str(self._table.metadata().id)
+
+    def _newest(self) -> bytes:
+        """The file of the version that was looked at. delta-rs looks for later ones only: it would not notice that the
+        table was deleted or created again, and leave a hole in the log of the new one."""
+        files, root = file_system(self.place, self._access)
+        try:
+            with files.open_input_stream(f"{root}/_delta_log/{self._open.version():020d}.json") as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return GONE
 
     @property
     def _open(self) -> "DeltaTable":
