@@ -44,7 +44,16 @@ from bookstore.processes import (
     three_brokers,
 )
 from bookstore.progress import PipelineProgress
-from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
+from bookstore.results import (
+    DEAD_LETTERS,
+    REVENUE,
+    NotRead,
+    Results,
+    headers_of,
+    read_results,
+    read_topic,
+    without_delta,
+)
 from bookstore.screen import BOLD, DIM, RED, Screen
 
 from odradek.spark.environment import missing
@@ -232,8 +241,8 @@ class Demo:
 
     def run_pipeline(self) -> None:
         text = PIPELINE.read_text()
-        if find_spec("deltalake") is None:  # files do as well for a demo
-            text = text.replace('format = "delta"', 'format = "parquet"')
+        if find_spec("deltalake") is None:
+            text = without_delta(text)
         (self.directory / PIPELINE.name).write_text(text)
         self.screen.heading("4  The pipeline: one file, Spark SQL over the topics")
         self.screen.lines([f"{shown(PIPELINE)}, for example:"])
