@@ -12,6 +12,8 @@ from odradek.pipeline.file.definition import Upsert
 from tests.pipeline.lakes import FORMATS, columns, files_of, order, table_at
 from tests.pipeline.test_lake_tables import KINDS, VALUES, changes
 
+pytest.importorskip("duckdb_extension_delta", reason="DuckDB's extensions are packages for Linux only")
+
 ROWS = [{"id": number, "day": date(2026, 1, 1 + number // 2)} for number in range(4)]
 EXTENSIONS = {"delta": ("delta",), "iceberg": ("avro", "iceberg")}
 SCANS = {"delta": "delta_scan('{}')", "iceberg": "iceberg_scan('{}')"}
