@@ -102,7 +102,7 @@ def rows_of_spark(spark, lab: Lab, form: str) -> Counter:
 MOMENTS = ("create", "target", "append")
 
 
-@pytest.mark.parametrize("form", SINKS)
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_killed_at_every_step(spark, lab: Lab, form: str, monkeypatch):
     """Before and after each; the process that dies leaves what a killed one leaves."""
     topic = lab.topic(1)

@@ -106,6 +106,7 @@ from = "orders"
 """
 
 
+@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)], indirect=True)
 def test_a_run_waits_while_the_store_is_away(
     spark, lab: Lab, store: Store, place: str, form: str, monkeypatch
 ):
