@@ -6,6 +6,7 @@ whose number is the fingerprint. delta-rs refuses a commit if another one with t
 """
 
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +222,4 @@ def refuse(configuration: dict[str, str], schema: StructType) -> None:
 
 
 def _now_ms() -> int:
-    import time
-
     return int(time.time() * 1000)
