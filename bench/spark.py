@@ -32,6 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import odradek.spark
 from bench import pipeline
 from bench.database import database
+from bench.lake import lake
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
 from bench.once import once, once_lines
 from bench.report import number_text, spread_text
@@ -50,7 +51,9 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "typed", "sink", "once", "memory", "pipeline", "small", "database")
+PARTS = (
+    *("source", "lz4", "stream", "typed", "sink", "once", "lake", "database", "memory", "pipeline", "small"),
+)
 DEFAULT_ROWS = 5_000_000
 EVENT = "id BIGINT, kind STRING, amount DOUBLE, at TIMESTAMP"
 WIDE = ", ".join(f"f{number} {('BIGINT', 'STRING', 'DOUBLE')[number % 3]}" for number in range(50))
@@ -501,6 +504,8 @@ def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int, res
         bench.sink()
     if "once" in wanted:
         once(bench)
+    if "lake" in wanted:
+        (results / "spark-lake.md").write_text("\n".join([*lake(bench), ""]))
     if "memory" in wanted:
         memory(bench)
     if "pipeline" in wanted:

@@ -22,6 +22,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from bookstore.audit import Check, check_results, check_topic
@@ -43,7 +44,16 @@ from bookstore.processes import (
     three_brokers,
 )
 from bookstore.progress import PipelineProgress
-from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
+from bookstore.results import (
+    DEAD_LETTERS,
+    REVENUE,
+    NotRead,
+    Results,
+    headers_of,
+    read_results,
+    read_topic,
+    without_delta,
+)
 from bookstore.screen import BOLD, DIM, RED, Screen
 
 from odradek.spark.environment import missing
@@ -230,7 +240,10 @@ class Demo:
     # Pipeline
 
     def run_pipeline(self) -> None:
-        shutil.copy(PIPELINE, self.directory)
+        text = PIPELINE.read_text()
+        if find_spec("deltalake") is None:
+            text = without_delta(text)
+        (self.directory / PIPELINE.name).write_text(text)
         self.screen.heading("4  The pipeline: one file, Spark SQL over the topics")
         self.screen.lines([f"{shown(PIPELINE)}, for example:"])
         definition = tomllib.loads(PIPELINE.read_text())
@@ -269,7 +282,7 @@ class Demo:
         self.screen.lines(table(("minute", "account", "from", "failures", "got in"), rows, right=(3,)))
 
     def draw_returns(self, results: Results) -> None:
-        self.screen.heading("7  Returned orders, joined from two topics into Parquet, by reason")
+        self.screen.heading("7  Returned orders, joined from two topics into a table, by reason")
         reasons = Counter(one.reason for one in results.returns)
         self.screen.lines(bars(reasons.most_common(), CHART_WIDTH))
         refunded = sum(one.cents for one in results.returns)

@@ -196,7 +196,7 @@ def test_every_figure_agrees_with_the_ledger(tmp_path: Path, demo: Callable[...,
     assert NOISE.search(output) is None, NOISE.search(output)
     assert [line for line in output.splitlines() if len(line) > 100 and str(tmp_path) not in line] == []
     assert process.left_over() == []
-    assert list((tmp_path / "demo" / "returned-orders").glob("*.parquet"))
+    assert list((tmp_path / "demo" / "returned-orders" / "_delta_log").glob("*.json"))
 
 
 @pytest.mark.spark

@@ -23,6 +23,9 @@ STAND_ALONE = {
     "test_pipeline_command.py",
     "test_pipeline_rooms.py",
     "test_pipeline_shape.py",
+    "test_lake_parts.py",
+    "test_lake_tables.py",
+    "test_lake_duckdb.py",
 }
 LONG = {
     "test_the_password_is_in_no_command_line_log_plan_or_checkpoint",  # a run in a process of its own

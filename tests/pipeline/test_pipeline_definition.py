@@ -6,9 +6,9 @@ from odradek.pipeline.file.definition import (
     ConsoleSink,
     FileSink,
     FileSource,
+    IcebergSink,
     JdbcSink,
     JdbcTable,
-    TableSink,
     TopicSink,
     TopicSource,
 )
@@ -116,7 +116,7 @@ def test_a_file_with_everything(write):
     assert targets == {
         "totals": TopicSink,
         "lake": FileSink,
-        "table": TableSink,
+        "table": IcebergSink,
         "database": JdbcSink,
         "screen": ConsoleSink,
     }

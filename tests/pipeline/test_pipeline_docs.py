@@ -60,3 +60,38 @@ def test_the_example_file_is_good(tmp_path):
     path = tmp_path / "shop.toml"
     path.write_text(block)
     assert load(path, {}).name == "shop"
+
+
+ORDERS = """
+[sources.orders]
+topic = "{topic}"
+schema = "id BIGINT NOT NULL, item STRING, amount DOUBLE, at TIMESTAMP NOT NULL"
+"""
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """Those of a section of the second level."""
+    text = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_lake_tables(spark, lab: Lab, monkeypatch, capsys):
+    """All sinks of that section in one pipeline, read by its programs. Its object store is elsewhere."""
+    sinks = [block for block in blocks("Lake tables", "toml") if block.startswith("[sinks.")]
+    (storage,) = (block for block in blocks("Lake tables", "toml") if block.startswith("[storage]"))
+    topic = lab.topic(1)
+    text = ORDERS.format(topic=topic) + "".join(sinks)
+    known = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine"}
+    assert load(lab.write(text + storage), known).storage.warehouse == "s3://shop-lake/warehouse"
+    order = {"item": "spool", "at": "2026-01-01T10:00:05Z"}
+    amounts = [(1, 4.0), (2, 2.5), (1, 3.0), (2, -1.0)]
+    lab.fill(topic, [order | {"id": number, "amount": amount} for number, amount in amounts], 1)
+    lab.run_well(spark, lab.pipeline(text))
+    monkeypatch.chdir(lab.directory)
+    for program in blocks("Lake tables", "python"):
+        exec(program, {})
+    shown = capsys.readouterr().out
+    assert "spool" in shown and "4" in shown
+    from tests.pipeline.lakes import delta_rows
+
+    assert [(row["id"], row["amount"]) for row in delta_rows("lake/newest-orders")] == [(1, 3.0)]

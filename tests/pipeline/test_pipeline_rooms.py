@@ -15,6 +15,8 @@ KINDS = {
     "JdbcTable",
     "TopicSink",
     "FileSink",
+    "DeltaSink",
+    "IcebergSink",
     "TableSink",
     "JdbcSink",
     "DatabaseTable",

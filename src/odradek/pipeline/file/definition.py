@@ -201,6 +201,35 @@ class FileSink:
 
 
 @dataclass(frozen=True)
+class Upsert:
+    """Rows replace those of their key. Of several rows of a key the last one wins, by the columns `order_by` or, if
+    that is empty, in the order of the records."""
+
+    key: tuple[str, ...]
+    order_by: tuple[str, ...]
+    delete_when: str
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    modes: ClassVar = ("append", "upsert")
+
+    path: str
+    partition_by: tuple[str, ...]
+    upsert: Upsert | None
+    compact: bool
+
+
+@dataclass(frozen=True)
+class IcebergSink:
+    modes: ClassVar = ("append",)
+
+    table: str
+    partition_by: tuple[str, ...]
+    compact: bool
+
+
+@dataclass(frozen=True)
 class TableSink:
     """Delta or Iceberg, by the user's jars: Spark's own streaming sink of that name."""
 
@@ -248,7 +277,17 @@ class ConsoleSink:
     rows: int
 
 
-Target = TopicSink | FileSink | TableSink | JdbcSink | DatabaseSink | FunctionSink | ConsoleSink
+Target = (
+    TopicSink
+    | FileSink
+    | DeltaSink
+    | IcebergSink
+    | TableSink
+    | JdbcSink
+    | DatabaseSink
+    | FunctionSink
+    | ConsoleSink
+)
 
 
 @dataclass(frozen=True)
@@ -270,6 +309,16 @@ class DeadLetters:
     path: str
     limit: float
     limit_rows: int
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Access to object stores, and where Iceberg's tables are: `warehouse` has their files, `catalog` the properties of
+    their catalog. Both may be empty."""
+
+    access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    warehouse: str = ""
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -295,6 +344,7 @@ class Pipeline:
     sinks: Mapping[str, Sink]
     dead_letters: DeadLetters | None
     tests: tuple[TestCase, ...]
+    storage: Storage = field(default_factory=Storage)
 
     @property
     def directory(self) -> Path:

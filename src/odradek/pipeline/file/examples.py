@@ -45,7 +45,7 @@ GROUP BY window(at, '1 minute')
 [sinks.archive]
 from = "good_orders"
 path = "output/orders"
-format = "parquet"
+format = "parquet"  # or "delta", a table with versions: needs the extra odradek[delta]
 
 [sinks.revenue]
 from = "revenue"

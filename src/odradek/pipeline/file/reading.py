@@ -19,6 +19,7 @@ from odradek.pipeline.file.definition import (
     Pipeline,
     Sink,
     Source,
+    Storage,
     TestCase,
     TopicDeclaration,
     Transform,
@@ -28,6 +29,7 @@ from odradek.pipeline.file.document import Document, Key
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 from odradek.pipeline.file.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, read_declaration, read_sink
 from odradek.pipeline.file.sources import FUNCTION, read_duration, read_source, read_watermark
+from odradek.pipeline.file.storage import read_storage
 from odradek.pipeline.file.tables import Table
 from odradek.pipeline.file.variables import SECRETS, substitute
 
@@ -72,6 +74,7 @@ class _Reader:
             sinks=self._named(top, "sinks", self._sink),
             dead_letters=self._dead_letters(top),
             tests=self._tests(top),
+            storage=self._storage(top),
         )
         about.finish()
         top.finish()
@@ -168,6 +171,14 @@ class _Reader:
         """Dead letters must not make a transaction of batches whose sinks all do without."""
         declined = self.deliveries == {AT_LEAST_ONCE}
         return read_declaration(table, self.kafka, AT_LEAST_ONCE if declined else EXACTLY_ONCE)
+
+    def _storage(self, top: Table) -> Storage:
+        if not top.has("storage"):
+            return Storage()
+        table = self._table(("storage",), top.values["storage"])
+        storage = read_storage(table)
+        table.finish()
+        return storage
 
     def _tests(self, top: Table) -> tuple[TestCase, ...]:
         if not top.has("tests"):

@@ -1,25 +1,31 @@
 """Reads the tables `[sinks.NAME]`. A kind of sink is known by the key that says where its rows go."""
 
+import re
 from collections.abc import Callable, Mapping
 
 from odradek.pipeline.file.definition import (
     AvroOutput,
     ConsoleSink,
     DatabaseSink,
+    DeltaSink,
     FileSink,
     FunctionSink,
+    IcebergSink,
     JdbcSink,
     Sink,
     TableSink,
     Target,
     TopicDeclaration,
     TopicSink,
+    Upsert,
 )
 from odradek.pipeline.file.sources import FUNCTION, read_database, read_jdbc
 from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
 TABLE_FORMATS = ("delta", "iceberg")
+CONNECTORS = ("odradek", "spark")
+TABLE_NAME = re.compile(r"\w+(\.\w+)+")
 EXACTLY_ONCE, AT_LEAST_ONCE = DELIVERIES = ("exactly_once", "at_least_once")
 VALUE_FORMATS = ("json", "csv", "raw", "avro")
 TAKES = ("arrow", "dataframe")
@@ -85,15 +91,56 @@ def _avro(table: Table) -> AvroOutput:
     return found
 
 
-def _path(table: Table, _: Settings) -> FileSink | TableSink:
+def _path(table: Table, _: Settings) -> FileSink | DeltaSink | TableSink:
     form = table.choice("format", "parquet", FILE_FORMATS + TABLE_FORMATS)
-    build = FileSink if form in FILE_FORMATS else TableSink
-    return build(table.text("path"), form, table.texts("partition_by"), table.settings("options"))
+    if form in TABLE_FORMATS and _is_sparks(table):
+        return _sparks_table(table, table.text("path"), form)
+    if form == "delta":
+        return DeltaSink(
+            table.text("path"), table.texts("partition_by"), _upsert(table), table.flag("compact", True)
+        )
+    if form == "iceberg":
+        table.complain(
+            "path", 'an Iceberg table is found by its catalog: give its name, table = "shop.orders"'
+        )
+    return FileSink(table.text("path"), form, table.texts("partition_by"), table.settings("options"))
 
 
-def _table(table: Table, _: Settings) -> TableSink:
-    form = table.choice("format", "iceberg", TABLE_FORMATS)
-    return TableSink(table.text("table"), form, table.texts("partition_by"), table.settings("options"))
+def _table(table: Table, _: Settings) -> IcebergSink | TableSink:
+    form, name = table.choice("format", "iceberg", TABLE_FORMATS), table.text("table")
+    if _is_sparks(table):
+        return _sparks_table(table, name, form)
+    if form == "delta":
+        table.complain("table", 'a Delta table is found by its place: give its path, path = "lake/orders"')
+    elif not TABLE_NAME.fullmatch(name):
+        table.complain("table", f"'{name}' is not a name in a catalog, such as shop.orders")
+    return IcebergSink(name, table.texts("partition_by"), table.flag("compact", True))
+
+
+def _is_sparks(table: Table) -> bool:
+    """True if Spark's own connector is to write the table, by jars that the user provides."""
+    if table.choice("connector", "odradek", CONNECTORS) == "spark":
+        return True
+    if table.has("options"):
+        problem = 'these are options of Spark\'s own connector: set connector = "spark", or leave them out'
+        table.complain("options", problem)
+    return False
+
+
+def _sparks_table(table: Table, target: str, form: str) -> TableSink:
+    return TableSink(target, form, table.texts("partition_by"), table.settings("options"))
+
+
+def _upsert(table: Table) -> Upsert | None:
+    given = [name for name in ("key", "order_by", "delete_when") if table.has(name)]
+    if table.values.get("mode") != "upsert":
+        for name in given:
+            table.complain(name, 'this is for mode = "upsert"')
+        return None
+    found = Upsert(table.texts("key"), table.texts("order_by"), table.text("delete_when"))
+    if not found.key:
+        table.complain("mode", 'an upsert replaces rows by their key: name its columns, key = ["id"]')
+    return found
 
 
 def _database(table: Table, _: Settings) -> JdbcSink:

@@ -16,7 +16,8 @@ from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_KEY = re.compile(
-    r"(?i)(password|passwd|secret|secret[._-]?key|token|sasl\.jaas\.config|ssl\.keystore\.key)$"
+    r"(?i)(password|passwd|secret|secret[._-]?key|secret[._-]access[._-]key|account[._-]key|token|sasl\.jaas\.config"
+    r"|ssl\.keystore\.key)$"
 )
 SECRET_IN_URL = re.compile(r"(?i)[?;&](password|pwd)=(?!\$\{)[^;&]+")
 SECRET_BEFORE_HOST = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@:]*:(?!\$\{)[^/@]+@", re.IGNORECASE)

@@ -3,7 +3,9 @@
     source, sink    the interfaces
     registry        finds the kind of a source or sink of the file
     topic_source, file_source, static_file_source, jdbc_source
-    topic_sink, file_sink, lake_sink, jdbc_sink, console_sink
+    topic_sink, file_sink, jdbc_sink, console_sink
+    delta_sink, iceberg_sink    lake tables without a jar: lake_sink is what they share, lake/ its parts
+    spark_table_sink            lake tables by Spark's own connectors
     topic_records   records read and written without Spark
     topics          the topics of a pipeline, inspected and created; jdbc: what its source and sink share
     dead_letters    records and rows that were rejected, and where they are written

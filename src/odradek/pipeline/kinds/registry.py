@@ -8,9 +8,11 @@ from odradek.pipeline.file.definition import (
     DatabaseSink,
     DatabaseTable,
     DataSource,
+    DeltaSink,
     FileSink,
     FileSource,
     FunctionSink,
+    IcebergSink,
     JdbcSink,
     JdbcTable,
     Pipeline,
@@ -25,14 +27,16 @@ from odradek.pipeline.kinds.console_sink import ConsoleSinkKind
 from odradek.pipeline.kinds.data_source import DataSourceKind
 from odradek.pipeline.kinds.database_sink import DatabaseSinkKind
 from odradek.pipeline.kinds.database_source import DatabaseSourceKind
+from odradek.pipeline.kinds.delta_sink import DeltaSinkKind
 from odradek.pipeline.kinds.file_sink import FileSinkKind
 from odradek.pipeline.kinds.file_source import FileSourceKind
 from odradek.pipeline.kinds.function_sink import FunctionSinkKind
+from odradek.pipeline.kinds.iceberg_sink import IcebergSinkKind
 from odradek.pipeline.kinds.jdbc_sink import JdbcSinkKind
 from odradek.pipeline.kinds.jdbc_source import JdbcSourceKind
-from odradek.pipeline.kinds.lake_sink import LakeSinkKind
 from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.kinds.source import SourceKind
+from odradek.pipeline.kinds.spark_table_sink import SparkTableSinkKind
 from odradek.pipeline.kinds.static_file_source import StaticFileKind
 from odradek.pipeline.kinds.topic_sink import TopicSinkKind
 from odradek.pipeline.kinds.topic_source import TopicSourceKind
@@ -48,7 +52,9 @@ SOURCES: dict[type, Callable[[Pipeline, Source, Any], SourceKind]] = {
 SINKS: dict[type, Callable[[Pipeline, Sink, Any], SinkKind]] = {
     TopicSink: TopicSinkKind,
     FileSink: FileSinkKind,
-    TableSink: LakeSinkKind,
+    DeltaSink: DeltaSinkKind,
+    IcebergSink: IcebergSinkKind,
+    TableSink: SparkTableSinkKind,
     JdbcSink: JdbcSinkKind,
     DatabaseSink: DatabaseSinkKind,
     FunctionSink: FunctionSinkKind,

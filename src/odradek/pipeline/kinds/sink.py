@@ -30,6 +30,10 @@ class Batch:
     show: Callable[[str], None]
 
 
+class Refused(Exception):
+    """A batch that the sink cannot take, in words. No retry can change that."""
+
+
 class SinkKind(ABC):
     def __init__(self, pipeline: Pipeline, sink: Sink) -> None:
         self.pipeline, self.sink = pipeline, sink

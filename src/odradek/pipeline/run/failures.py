@@ -21,6 +21,7 @@ from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
+from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.rows.expectations import FAILED
 from odradek.spark.options import InvalidOption
 from odradek.spark.schema import InvalidColumn
@@ -52,6 +53,7 @@ MISFIT = re.compile(
     r"|STREAM_STREAM_JOIN_INCOMPATIBLE|STREAMING_QUERY_EVOLUTION_ERROR)"
 )
 MALFORMED_FILE = re.compile(r"FAILED_READ_FILE.*MALFORMED_RECORD", re.DOTALL)  # a static side of a join
+FULL_DISK = re.compile(r"No space left on device|\bENOSPC\b|os error 28\b|Errno 28\b", re.IGNORECASE)
 PERMANENT_CODES = ("INCOMPATIBLE", "DATA_SOURCE_NOT_FOUND")
 DATA_STATES = ("22", "P0001")
 BRIDGE = "Py4JJavaError"
@@ -77,7 +79,7 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(DATABASES[type(error)], text)
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
-    if isinstance(error, InvalidOption | InvalidColumn | MissingTopic):
+    if isinstance(error, InvalidOption | InvalidColumn | MissingTopic | Refused):
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
@@ -91,6 +93,8 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(Kind.DATA, _clean(found[1]))
     if ROW_REFUSED.search(text):
         return Failure(Kind.DATA, refusal(text))
+    if FULL_DISK.search(text):
+        return Failure(Kind.OTHER, f"a disk is full; free some space there: {_reason(text)}")
     reason = _reason(text)
     if MALFORMED_FILE.search(text):
         return Failure(Kind.PERMANENT, reason)

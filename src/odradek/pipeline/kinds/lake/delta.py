@@ -1,0 +1,225 @@
+"""A Delta table of delta-rs.
+
+A commit carries two transaction ids of Delta (`txn` actions): the query's id with the number of the batch, which is
+what Spark's own Delta sink writes, too, so that either continues what the other began; and the same id with `.offsets`,
+whose number is the fingerprint. delta-rs refuses a commit if another one with these ids came first.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from odradek.pipeline.kinds.lake.files import DataFile, Target
+from odradek.pipeline.kinds.lake.order import Entry, Order
+from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
+from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+    from odradek.pipeline.file.definition import Upsert
+
+FINGERPRINT = ".offsets"
+GONE = b""
+DELETED = "__deleted"
+SMALL_BYTES = 32 << 20
+EXPIRY = "delta.setTransactionRetentionDuration"
+MAPPING = "delta.columnMapping.mode"
+CONSTRAINT = "delta.constraints."
+BY_EXPRESSION = ("delta.generationExpression", "delta.invariants", "delta.identity.start")
+
+
+class DeltaLakeTable(LakeTable):
+    def __init__(self, place: str, access: Access) -> None:
+        self.place, self._access, self._options = place, access, delta_options(access)
+        self._table: DeltaTable | None = None
+        self._seen = GONE
+        self._written = SMALL_FILES  # files since small ones were counted
+
+    # Looking
+
+    def look(self) -> str | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            if self._table is not None and self._newest() == self._seen:
+                self._table.update_incremental()
+            else:
+                self._table = DeltaTable(self.place, storage_options=self._options)
+        except TableNotFoundError:
+            self._table = None
+            return None
+        self._seen = self._newest()
+        return str(self._table.metadata().id)
+
+    def _newest(self) -> bytes:
+        """The file of the version that was looked at. delta-rs looks for later ones only: it would not notice that the
+        table was deleted or created again, and leave a hole in the log of the new one."""
+        files, root = file_system(self.place, self._access)
+        try:
+            with files.open_input_stream(f"{root}/_delta_log/{self._open.version():020d}.json") as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return GONE
+
+    @property
+    def _open(self) -> "DeltaTable":
+        assert self._table is not None, "it was looked at, and is there"
+        return self._table
+
+    def schema(self) -> StructType:
+        schema = StructType.fromJson(json.loads(self._open.schema().to_json()))
+        refuse(self._open.metadata().configuration, schema)
+        return schema
+
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self._open.metadata().partition_columns)
+
+    def entry(self, query: str) -> Entry | None:
+        batch = self._open.transaction_version(query)
+        if batch is None:
+            return None
+        found = self._open.transaction_version(query + FINGERPRINT)
+        return Entry(batch, None if found is None else f"{found:015x}")
+
+    # Changing
+
+    def create(self, schema: StructType, partition_by: Sequence[str]) -> None:
+        from deltalake import DeltaTable, Schema
+
+        DeltaTable.create(
+            self.place,
+            Schema.from_json(schema.json()),
+            mode="ignore",
+            partition_by=list(partition_by),
+            storage_options=self._options,
+        )
+
+    def add_columns(self, columns: Sequence[StructField]) -> None:
+        from deltalake import Schema
+
+        fields = Schema.from_json(StructType(list(columns)).json()).fields
+        with _conflicts():
+            self._open.alter.add_columns(fields, commit_properties=_properties())
+
+    def target(self) -> Target:
+        arrow = to_arrow_schema(self.schema(), timezone="UTC")
+        return Target(self.place, self._access, arrow, self.partition_by(), keeps_partition_columns=False)
+
+    def append(self, files: Sequence[DataFile], order: Order) -> None:
+        from deltalake.transaction import AddAction
+
+        modified_ms = _now_ms()
+        actions = [
+            AddAction(one.path, one.bytes, one.partition, modified_ms, True, json.dumps(one.stats))
+            for one in files
+        ]
+        with _conflicts():
+            self._open.create_write_transaction(
+                actions,
+                "append",
+                self._open.schema(),
+                list(self.partition_by()),
+                commit_properties=_properties(order),
+            )
+        self._written += len(files)
+
+    def merge(self, rows: "pa.Table", upsert: "Upsert", order: Order) -> None:
+        written = [one for one in rows.column_names if one != DELETED]
+        newer = is_newer(upsert.order_by)
+        deleted = f"s.`{DELETED}`"
+        is_kept = f"NOT {deleted}"
+        columns = {f"t.`{name}`": f"s.`{name}`" for name in written}
+        with _conflicts():
+            merger = self._open.merge(
+                rows,
+                " AND ".join(f"t.`{name}` = s.`{name}`" for name in upsert.key),
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,  # then files without a key of this batch are left alone
+                commit_properties=_properties(order),
+            )
+            merger.when_matched_delete(" AND ".join([deleted, *newer])).when_matched_update(
+                columns, " AND ".join([is_kept, *newer])
+            ).when_not_matched_insert(columns, is_kept).execute()
+        self._written += 1
+
+    def compact(self) -> int:
+        if self._written < SMALL_FILES:
+            return 0
+        self._written = 0
+        self._open.update_incremental()
+        if _small(self._open) < SMALL_FILES:
+            return 0
+        with _conflicts():
+            done = self._open.optimize.compact(commit_properties=_properties())
+        return int(done["numFilesRemoved"])
+
+
+def _small(table: "DeltaTable") -> int:
+    import pyarrow as pa
+
+    sizes = pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
+    return sum(size < SMALL_BYTES for size in sizes)
+
+
+def _properties(order: Order | None = None) -> "CommitProperties":
+    from deltalake import CommitProperties, Transaction
+
+    if order is None:
+        return CommitProperties(max_commit_retries=0)
+    known = [
+        Transaction(order.query, order.batch),
+        Transaction(order.query + FINGERPRINT, int(order.fingerprint, 16)),
+    ]
+    return CommitProperties(max_commit_retries=0, app_transactions=known)
+
+
+class _conflicts:
+    """Turns a refused commit of delta-rs into a `Conflict`."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        if isinstance(error, CommitFailedError):
+            raise Conflict(str(error)) from None
+
+
+def is_newer(order_by: Sequence[str]) -> list[str]:
+    """The condition under which a row `s` replaces the row `t` of a table; none if later batches always do."""
+    if not order_by:
+        return []
+    first = f"t.`{order_by[0]}` IS NULL OR s.`{order_by[0]}` > t.`{order_by[0]}`"
+    equal = f"s.`{order_by[0]}` = t.`{order_by[0]}`"
+    (rest,) = is_newer(order_by[1:]) or ["true"]
+    return [f"({first} OR ({equal} AND {rest}))"]
+
+
+def refuse(configuration: dict[str, str], schema: StructType) -> None:
+    """`Unwritable` if files that we write would not follow a rule of the table."""
+    if configuration.get(MAPPING, "none") != "none":
+        raise Unwritable(f"the table maps its columns ({MAPPING}), which this sink does not do")
+    if EXPIRY in configuration:
+        raise Unwritable(
+            f"the table forgets transactions ({EXPIRY}), and with them which batches it has: unset that property"
+        )
+    if rules := [name for name in configuration if name.startswith(CONSTRAINT)]:
+        raise Unwritable(f"the table has constraints, which this sink does not check: {', '.join(rules)}")
+    for field in schema.fields:
+        if any(rule in (field.metadata or {}) for rule in BY_EXPRESSION):
+            raise Unwritable(
+                f"the table computes or checks its column '{field.name}' itself, which this sink does not"
+            )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

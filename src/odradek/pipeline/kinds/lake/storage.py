@@ -1,0 +1,113 @@
+"""`[storage]` in the words of the three libraries that open files: delta-rs, pyiceberg, and pyarrow in tasks.
+
+A place is a path on this machine, or a URI that begins with s3://, gs:// or abfss://. What `[storage]` does not say,
+each library looks for in its usual places, such as AWS_ACCESS_KEY_ID or an instance's role; Google's service account is
+named by GOOGLE_APPLICATION_CREDENTIALS, which all three read.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+Access = Mapping[str, str]  # by the names of `[storage]`
+
+DELTA = {
+    "endpoint": "aws_endpoint_url",
+    "region": "aws_region",
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "service_account": "google_service_account",
+    "account_name": "azure_storage_account_name",
+    "account_key": "azure_storage_account_key",
+    "sas_token": "azure_storage_sas_key",
+    "tenant_id": "azure_tenant_id",
+    "client_id": "azure_client_id",
+    "client_secret": "azure_client_secret",
+}
+ICEBERG = {
+    "endpoint": "s3.endpoint",
+    "region": "s3.region",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "account_name": "adls.account-name",
+    "account_key": "adls.account-key",
+    "sas_token": "adls.sas-token",
+    "tenant_id": "adls.tenant-id",
+    "client_id": "adls.client-id",
+    "client_secret": "adls.client-secret",
+}
+ARROW_S3 = {
+    "endpoint": "endpoint_override",
+    "region": "region",
+    "access_key_id": "access_key",
+    "secret_access_key": "secret_key",
+    "session_token": "session_token",
+}
+AZURE = ("account_name", "account_key", "sas_token", "tenant_id", "client_id", "client_secret")
+S3, GOOGLE, AZURE_SCHEMES = ("s3", "s3a"), ("gs", "gcs"), ("abfs", "abfss")
+GOOGLE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+KNOWN = (*S3, *GOOGLE, *AZURE_SCHEMES, "file")
+
+
+def scheme_of(place: str) -> str:
+    return urlsplit(place).scheme if "://" in place else ""
+
+
+def is_local(place: str) -> bool:
+    return scheme_of(place) in ("", "file")
+
+
+def delta_options(access: Access) -> dict[str, str]:
+    options = {DELTA[name]: value for name, value in access.items()}
+    if access.get("endpoint", "").startswith("http://"):
+        options["aws_allow_http"] = "true"
+    return options
+
+
+def iceberg_properties(access: Access) -> dict[str, str]:
+    """For the catalog, which gives them to its FileIO. It opens all files by pyarrow, as tasks do."""
+    name_google_account(access)
+    properties = {ICEBERG[name]: value for name, value in access.items() if name in ICEBERG}
+    if "endpoint" in access:
+        properties["s3.force-virtual-addressing"] = "false"
+    return properties | {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+
+
+def name_google_account(access: Access) -> None:
+    if "service_account" in access:
+        os.environ[GOOGLE_VARIABLE] = access["service_account"]
+
+
+def file_system(place: str, access: Access) -> tuple["fs.FileSystem", str]:
+    """Of pyarrow, with the place as a path in it."""
+    from pyarrow import fs
+
+    scheme, parts = scheme_of(place), urlsplit(place)
+    if is_local(place):
+        return fs.LocalFileSystem(), parts.path if scheme else place
+    if scheme in S3:
+        return fs.S3FileSystem(**arrow_s3(access)), f"{parts.netloc}{parts.path}"
+    if scheme in GOOGLE:
+        name_google_account(access)
+        return fs.GcsFileSystem(), f"{parts.netloc}{parts.path}"
+    container, _, host = parts.netloc.partition("@")
+    return fs.AzureFileSystem(**arrow_azure(access, host)), f"{container}{parts.path}"
+
+
+def arrow_s3(access: Access) -> dict[str, Any]:
+    options: dict[str, Any] = {ARROW_S3[name]: access[name] for name in ARROW_S3 if name in access}
+    if "endpoint" in access:
+        scheme, _, rest = access["endpoint"].partition("://")
+        options |= {"scheme": scheme, "endpoint_override": rest}
+    return options
+
+
+def arrow_azure(access: Access, host: str) -> dict[str, str]:
+    options = {name: access[name] for name in AZURE if name in access}
+    return {"account_name": host.partition(".")[0]} | options
