@@ -12,7 +12,7 @@ made once and sliced.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,11 @@ from odradek.records.compression import Codec, decompress
 from odradek.records.walk import Batch
 from odradek.spark import decoding_kernel as kernel
 from odradek.spark.compiled import read_only
-from odradek.spark.schema import UNDECIDED
-from odradek.spark.typed.columns import Values
-from odradek.spark.typed.decoders import ValueDecoder
+from odradek.spark.options import UNDECIDED
+
+if TYPE_CHECKING:
+    from odradek.spark.typed.columns import Values
+    from odradek.spark.typed.decoders import ValueDecoder
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30  # of one batch; offsets in a column are int32
 MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless one batch alone has more
@@ -98,7 +100,9 @@ class DecodedRows:
         return _binary(kind, rows, self.values[:used], self.value_ends, self.value_valid, nulls)
 
     @property
-    def raw_values(self) -> Values:
+    def raw_values(self) -> "Values":
+        from odradek.spark.typed.columns import Values  # which needs PySpark's types
+
         used = self.state[kernel.VALUE_BYTES]
         return Values(self.values[:used], self.value_ends[: self.rows + 1], self.value_valid)
 
@@ -167,7 +171,7 @@ class Decoder:
     """Converts one partition's chunks to Arrow batches, in exactly the schema that Spark expects."""
 
     def __init__(
-        self, partition: TopicPartition, schema: pa.Schema, typed: ValueDecoder | None = None
+        self, partition: TopicPartition, schema: pa.Schema, typed: "ValueDecoder | None" = None
     ) -> None:
         self._partition, self._schema, self._typed = partition, schema, typed
         self._topics = ConstantColumn(partition.topic, schema.field("topic").type)

@@ -54,6 +54,7 @@ SCHEMA_FORMATS = ("json", "csv", "avro")  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 EXACTLY_ONCE_ID = "exactlyOnceId"
+UNDECIDED = "undecided"  # the column with the bytes of values that are left to Spark
 NOT_BY_FORMAT = (
     "Spark does not tell a Python sink which batch it writes, so format('odradek') writes at least once; "
     "use odradek.spark.write_exactly_once(writer, options) for a stream, or write_once(df, options, id=…) for a batch"
@@ -89,6 +90,10 @@ class InvalidOption(ValueError):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"option '{name}': {problem}")
+
+
+class InvalidColumn(ValueError):
+    """The message names the column and what it should be."""
 
 
 class NoTable(ValueError):

@@ -20,8 +20,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
-from odradek.spark.options import InvalidOption
-from odradek.spark.schema import InvalidColumn
+from odradek.spark.options import InvalidColumn, InvalidOption
 
 
 class Kind(Enum):
