@@ -71,7 +71,19 @@ STORAGE = [
 # The rooms of services, from the lowest up.
 SERVICES = ["cluster", "upkeep", "partitions", "coordination"]
 CLIENTS = {
-    *("admin", "archive", "archiving", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "sql"),
+    *(
+        "admin",
+        "archive",
+        "archiving",
+        "cli",
+        "client",
+        "console",
+        "ledger",
+        "pipeline",
+        "scripts",
+        "spark",
+        "sql",
+    ),
     "testing",
 }
 PURE = ("acls", "raft", "controller", "replication", "coordinators", "quotas")
@@ -179,11 +191,7 @@ def test_client_side_knows_no_broker() -> None:
     }
     strangers = []
     for name, path in modules():
-        if (
-            name
-            not in CLIENTS
-            or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
-        ):
+        if name not in CLIENTS or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER:
             continue
         for module in imports(path):
             if module.startswith("odradek.") and module.split(".")[1] not in allowed:

@@ -104,7 +104,9 @@ class Handle:
         def look() -> Snapshot:
             table = self.table
             self.seen = table.version
-            return Snapshot(table.version, "orders", table.topic_id, dict(table.ends), tuple(table.files.values()))
+            return Snapshot(
+                table.version, "orders", table.topic_id, dict(table.ends), tuple(table.files.values())
+            )
 
         return self.calls.run(look)
 
@@ -134,7 +136,9 @@ class Handle:
             self.table.files[one.path] = added
 
 
-def archiver(topic: SimulatedTopic, table: SimulatedTable, calls: Calls | None = None, **options) -> TopicArchiver:
+def archiver(
+    topic: SimulatedTopic, table: SimulatedTable, calls: Calls | None = None, **options
+) -> TopicArchiver:
     calls = calls or Calls()
     handle = Handle(table, calls)
 

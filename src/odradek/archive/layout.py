@@ -74,9 +74,7 @@ class Snapshot:
     def files_of(self, partition: int, start: int = 0, end: int = 2**63 - 1) -> list[ArchivedFile]:
         """Files with offsets in [start, end), in order."""
         found = (
-            one
-            for one in self.files
-            if one.partition == partition and one.start < end and one.end > start
+            one for one in self.files if one.partition == partition and one.start < end and one.end > start
         )
         return sorted(found, key=lambda one: one.start)
 

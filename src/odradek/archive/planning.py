@@ -75,7 +75,9 @@ def plan_round(topic: Topic, snapshot: Snapshot, *, skip_lost: bool = False) -> 
         raise RecordsLost(_lost(topic.name, losses[0]))
     begun = {number: log.start for number, log in topic.logs.items() if number not in snapshot.ends}
     starts = {**snapshot.ends, **begun, **{loss.partition: loss.end for loss in losses}}
-    ranges = [_next_range(topic.name, number, starts[number], topic.logs[number]) for number in sorted(starts)]
+    ranges = [
+        _next_range(topic.name, number, starts[number], topic.logs[number]) for number in sorted(starts)
+    ]
     return Plan(tuple(one for one in ranges if one.end > one.start), begun, tuple(losses))
 
 

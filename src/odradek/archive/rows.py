@@ -170,7 +170,11 @@ def _groups_with(file: Any, range_: Range) -> Iterator[int]:
     place = places[0] if places else column
     for number in range(metadata.num_row_groups):
         bounds = metadata.row_group(number).column(place).statistics
-        if bounds is None or not bounds.has_min_max or (bounds.max >= range_.start and bounds.min < range_.end):
+        if (
+            bounds is None
+            or not bounds.has_min_max
+            or (bounds.max >= range_.start and bounds.min < range_.end)
+        ):
             yield number
 
 
@@ -182,9 +186,7 @@ def _within(batch: pa.RecordBatch, range_: Range) -> Iterator[pa.RecordBatch]:
     if offsets[0].as_py() >= range_.start and offsets[count - 1].as_py() < range_.end:
         yield batch
         return
-    kept = batch.filter(
-        pc.and_(pc.greater_equal(offsets, range_.start), pc.less(offsets, range_.end))
-    )
+    kept = batch.filter(pc.and_(pc.greater_equal(offsets, range_.start), pc.less(offsets, range_.end)))
     if kept.num_rows:
         yield kept
 

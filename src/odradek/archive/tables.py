@@ -102,7 +102,9 @@ class Table:
 
         now_ms = int(time.time() * 1000)
         moves = [Transaction(application(topic_id, number), end, now_ms) for number, end in ends.items()]
-        self._commit([_added(one, now_ms, is_new=True) for one in files], CommitProperties(app_transactions=moves))
+        self._commit(
+            [_added(one, now_ms, is_new=True) for one in files], CommitProperties(app_transactions=moves)
+        )
 
     def replace(self, replaced: Sequence[ArchivedFile], file: NewFile | None) -> None:
         """Put one file in the place of several with the same rows."""

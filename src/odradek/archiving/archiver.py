@@ -56,7 +56,7 @@ class Archiver:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._order, self._report, self._warn, self._clock = order, report, warn, clock
-        self._metrics = metrics or Metrics()
+        self.metrics = metrics or Metrics()
         self._archivers: dict[str, tuple[TopicArchiver, Table]] = {}
         self._vacuumed_s: dict[str, float] = {}
         self._warned: set[str] = set()
@@ -75,7 +75,9 @@ class Archiver:
         """Archive what there is now; returns the number of rows."""
         topics = self.topics()
         if not topics:
-            raise ArchiveError(f"no topic matches {self._order.pattern}; 'odradek topic list' shows those there are")
+            raise ArchiveError(
+                f"no topic matches {self._order.pattern}; 'odradek topic list' shows those there are"
+            )
         return sum(self._catch_up(topic) for topic in topics)
 
     def run(self, wait: Callable[[], bool]) -> None:
@@ -96,13 +98,13 @@ class Archiver:
         try:
             self._catch_up(topic)
         except (Final, KafkaError, MissingTopic) as error:
-            self._metrics.failed(topic)
+            self.metrics.failed(topic)
             self._ended.add(topic)
             if self._ended >= set(self.topics()):
                 raise
             self._warn(f"{topic} is not archived any more: {error}")
         except (*PASSING, ArchiveError, OSError) as error:
-            self._metrics.failed(topic)
+            self.metrics.failed(topic)
             self._warn(f"{topic} was not archived this time, and is tried again: {error}")
 
     def _catch_up(self, topic: str) -> int:
@@ -111,7 +113,7 @@ class Archiver:
         rows = 0
         for done in _rounds(archiver):
             rows += done.rows
-            self._metrics.take(done)
+            self.metrics.take(done)
             self._report(done)
             self._warn_of(done)
         archiver.merge_files()

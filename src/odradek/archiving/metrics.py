@@ -48,7 +48,9 @@ class Metrics:
             yield f"# HELP {name} {about}"
             yield f"# TYPE {name} {kind}"
             for labels, value in sorted(self._values[name].items()):
-                shown = ",".join(f'{label}="{text}"' for label, text in labels)  # names of topics need no escapes
+                shown = ",".join(
+                    f'{label}="{text}"' for label, text in labels
+                )  # names of topics need no escapes
                 yield f"{name}{{{shown}}} {value}"
 
 

@@ -102,7 +102,9 @@ class Replay:
     def _replay(self, partition: int) -> int:
         """One partition. A lost transaction is looked up in the ledger and tried again."""
         sink = sink_of(self._snapshot.topic_id, self._target_id, partition)
-        producer = TransactionalProducer(self._cluster, TRANSACTIONAL_ID + sink, ProduceSettings(), TIMEOUT_MS)
+        producer = TransactionalProducer(
+            self._cluster, TRANSACTIONAL_ID + sink, ProduceSettings(), TIMEOUT_MS
+        )
         rows = losses = 0
         while True:
             try:
@@ -148,13 +150,17 @@ class Replay:
         entry = Entry(position, FINGERPRINT, chunk.num_rows, 0, now_ms, name, (self._target,))
         producer.send([self._ledger.encoded(sink, entry, now_ms)])
         if self._cluster.topic_ids([self._target])[self._target] != self._target_id:
-            raise ArchiveError(f"topic {self._target} was deleted and created again meanwhile: run the replay again")
+            raise ArchiveError(
+                f"topic {self._target} was deleted and created again meanwhile: run the replay again"
+            )
         producer.commit()
 
 
 def _counted(losses: int, error: Exception) -> int:
     if losses + 1 >= MOST_LOSSES:
-        raise ArchiveError(f"a transaction was lost {MOST_LOSSES} times: {error}. Run the replay again") from error
+        raise ArchiveError(
+            f"a transaction was lost {MOST_LOSSES} times: {error}. Run the replay again"
+        ) from error
     log.warning("%s. Asking the ledger, and trying again", error)
     return losses + 1
 
@@ -188,7 +194,9 @@ def _encoder(target: str, count: int) -> "Encoder":
     return Encoder(target, ProduceSettings().batch_bytes, lambda _: count, random.Random(0))
 
 
-def retention_warning(files: tuple[ArchivedFile, ...], target: str, retention_ms: int | None, now_ms: int) -> str | None:
+def retention_warning(
+    files: tuple[ArchivedFile, ...], target: str, retention_ms: int | None, now_ms: int
+) -> str | None:
     """A sentence where the target would delete records as soon as they are replayed."""
     if retention_ms is None:
         return None

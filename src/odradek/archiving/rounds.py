@@ -13,7 +13,15 @@ from uuid import UUID
 
 from odradek.archive.failures import AnotherArchiver
 from odradek.archive.layout import ArchivedFile, NewFile, Range, Snapshot
-from odradek.archive.planning import Loss, Plan, Topic, check_same_topic, merged_range, plan_merges, plan_round
+from odradek.archive.planning import (
+    Loss,
+    Plan,
+    Topic,
+    check_same_topic,
+    merged_range,
+    plan_merges,
+    plan_round,
+)
 
 
 class Source(Protocol):

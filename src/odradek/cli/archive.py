@@ -42,7 +42,9 @@ def archive(
     ] = "",
     pattern: Annotated[
         str | None,
-        Option("--pattern", metavar="REGEX", help="Archive the topics whose whole name matches, new ones too."),
+        Option(
+            "--pattern", metavar="REGEX", help="Archive the topics whose whole name matches, new ones too."
+        ),
     ] = None,
     once: Annotated[
         bool, Option("--once", help="End once everything that is there now is archived (the default).")

@@ -20,7 +20,10 @@ def replay(
     cluster: Access,
     topic: Annotated[str, Argument(metavar="TOPIC", help="The archived topic.")],
     archive: Annotated[
-        str, Option("--archive", metavar="PATH", help="The archive: a directory, or a URL like s3://bucket/archive.")
+        str,
+        Option(
+            "--archive", metavar="PATH", help="The archive: a directory, or a URL like s3://bucket/archive."
+        ),
     ],
     to: Annotated[
         str | None, Option("--to", metavar="TOPIC", help="The topic to write to (default: the same name).")

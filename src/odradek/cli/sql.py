@@ -28,7 +28,11 @@ def sql(
     query: Annotated[str, Argument(metavar="QUERY", help="The query; topics are its tables.")],
     archive: Annotated[
         str | None,
-        Option("--archive", metavar="PATH", help="Read what is archived there, and from the topics only the rest."),
+        Option(
+            "--archive",
+            metavar="PATH",
+            help="Read what is archived there, and from the topics only the rest.",
+        ),
     ] = None,
     archive_only: Annotated[
         bool, Option("--archive-only", help="Read nothing from topics; needs no cluster.")

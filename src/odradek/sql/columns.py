@@ -28,7 +28,9 @@ class BadSchema(ValueError):
 def view(raw: str, fields: Mapping[str, str]) -> str:
     """The query that gives a table its columns. `fields`: an expression over `text`, by name."""
     own = {name: expression for name, expression in RECORD.items() if name not in fields}
-    columns = ", ".join(f"{expression} AS {identifier(name)}" for name, expression in {**fields, **own}.items())
+    columns = ", ".join(
+        f"{expression} AS {identifier(name)}" for name, expression in {**fields, **own}.items()
+    )
     valid = "CASE WHEN json_valid(text) THEN text END AS document" if fields else "NULL AS document"
     inner = f"SELECT *, {valid} FROM (SELECT *, {TEXT} AS text FROM {raw})"
     return f"SELECT {columns} FROM ({inner})"
@@ -37,7 +39,9 @@ def view(raw: str, fields: Mapping[str, str]) -> str:
 def inferred(connection: duckdb.DuckDBPyConnection, sample: str) -> dict[str, str]:
     """Fields of the JSON objects in a sample; none if most values are something else."""
     text = f"SELECT {TEXT} AS text FROM {sample} WHERE value IS NOT NULL"
-    valid = f"SELECT text, json_valid(text) AND json_type(try(text::JSON)) = 'OBJECT' AS is_object FROM ({text})"
+    valid = (
+        f"SELECT text, json_valid(text) AND json_type(try(text::JSON)) = 'OBJECT' AS is_object FROM ({text})"
+    )
     row = connection.sql(
         f"SELECT count(*), count(*) FILTER (is_object), json_group_structure(text::JSON) FILTER (is_object) "
         f"FROM ({valid})"

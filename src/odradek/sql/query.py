@@ -39,9 +39,7 @@ def _add_tables(tables: Tables, names: set[str]) -> None:
 
 def _explained(error: duckdb.Error) -> str:
     if isinstance(error, duckdb.BinderException) and "not found" in str(error):
-        return (
-            f"{first_line(error)}. Columns are found in the first and last values of a topic: name others with --schema"
-        )
+        return f"{first_line(error)}. Columns are found in the first and last values of a topic: name others with --schema"
     return first_line(error)
 
 

@@ -52,7 +52,9 @@ class Tables:
         names = ", ".join(f'"{column}"' for column in SCHEMA.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts)
         raw = f"(SELECT * FROM ({union}) {self._within()})"
-        sample = self._register(f"sample of {name}", pa.concat_tables([one.select(["value"]) for one in samples]))
+        sample = self._register(
+            f"sample of {name}", pa.concat_tables([one.select(["value"]) for one in samples])
+        )
         query = columns.view(raw, self._fields(name, sample))
         self._connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {query}")
         return True
@@ -127,7 +129,9 @@ class Tables:
 
     def _is_wanted(self, file: ArchivedFile) -> bool:
         from_ms, to_ms = self._settings.from_ms, self._settings.to_ms
-        too_old = from_ms is not None and file.max_timestamp_ms is not None and file.max_timestamp_ms < from_ms
+        too_old = (
+            from_ms is not None and file.max_timestamp_ms is not None and file.max_timestamp_ms < from_ms
+        )
         too_new = to_ms is not None and file.min_timestamp_ms is not None and file.min_timestamp_ms >= to_ms
         return not (too_old or too_new)
 
