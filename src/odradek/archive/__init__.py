@@ -1,4 +1,4 @@
-"""Archives of topics: what they are, what to do next, and access to their tables. docs/decisions/0012 has the crash points.
+"""Archives of topics: what they are, what to do next, and access to their tables. Crash points: docs/decisions/0012.
 
 An archive is a directory or a bucket with one Delta table for each topic. A file has the rows of one partition from an
 offset to an offset. Each commit adds files together with Delta transaction versions, one for each partition: the offset

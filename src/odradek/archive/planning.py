@@ -108,7 +108,7 @@ def _lost(topic: str, loss: Loss) -> str:
 
 
 def plan_merges(files: Iterable[ArchivedFile]) -> list[Sequence[ArchivedFile]]:
-    """Runs of neighbours to merge, none of which is large beside the others: so a row is rewritten a few times at most."""
+    """Runs of neighbours to merge, none of which is large beside the others: so a row is rewritten a few times."""
     merges: list[Sequence[ArchivedFile]] = []
     ordered = sorted(files, key=lambda one: (one.partition, one.start))
     for (_, is_large), group in groupby(ordered, key=lambda one: (one.partition, one.size >= LARGE_BYTES)):

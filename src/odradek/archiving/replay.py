@@ -1,4 +1,4 @@
-"""From an archive into a topic: partition by partition, in order, each record exactly once for readers of committed data.
+"""From an archive into a topic: by partition, in order, each record exactly once for readers of committed data.
 
 A transaction is some records and a record in the ledger (`odradek.ledger`), whose number is the source offset to go on
 from. Whoever runs the same replay again asks the ledger, and a replay that runs twice at once is fenced. Keys, values,
@@ -205,6 +205,6 @@ def retention_warning(
     if not rows:
         return None
     return (
-        f"topic {target} deletes records after {retention_ms} ms, and {rows} of the archive's records or more are older: "
-        f"it would delete them at once. 'odradek config alter topic {target} --set retention.ms=-1' keeps them"
+        f"topic {target} deletes records after {retention_ms} ms, and {rows} of the archive's records or more are "
+        f"older: it would delete them at once. 'odradek config alter topic {target} --set retention.ms=-1' keeps them"
     )

@@ -3,7 +3,7 @@
     describe the topic ─► read the table ─► plan ─► write a file for each range ─► commit ─► merge
 
 A crash anywhere leaves files that no version of the table names, or a commit that is whole. The next round begins by
-reading the table, so it never needs to know which. The topic and the table are interfaces: tests/archive simulates both.
+reading the table, so it never needs to know which. Topic and table are interfaces: tests/archive simulates both.
 """
 
 from collections.abc import Callable, Mapping, Sequence

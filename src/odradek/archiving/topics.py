@@ -1,7 +1,7 @@
 """A topic as a round needs it, on a cluster: what it has, and its ranges written to files, several partitions at once.
 
-Only committed records are read, up to the last stable offset. A file ends early once it is large; the next round goes on
-from there.
+Only committed records are read, up to the last stable offset. A file ends early once it is large; the next round goes
+on from there.
 """
 
 import os
@@ -77,9 +77,10 @@ class ClusterTopic:
         reached = wanted.start
         try:
             with borrow_cluster(self._settings, was_reached=True) as cluster:
-                for reached, batches in self._read(cluster, wanted):
+                for end, batches in self._read(cluster, wanted):
                     for batch in batches:
                         writer.append(batch)
+                    reached = end
                     if writer.size >= FILE_BYTES or self._is_stopped:
                         break
             done = wanted._replace(end=reached)

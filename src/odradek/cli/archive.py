@@ -66,9 +66,9 @@ def archive(
 ) -> None:
     """Archive topics into Delta tables, one for each topic, that outlive the topics' retention.
 
-    The table of a topic is PATH/TOPIC. It says by itself up to where each partition is archived, so an archiver that was
-    killed goes on where it stopped, and each record is in the table once. Committed records alone are archived. Small
-    files are merged as the table grows.
+    The table of a topic is PATH/TOPIC. It says by itself up to where each partition is archived, so an archiver that
+    was killed goes on where it stopped, and each record is in the table once. Committed records alone are archived.
+    Small files are merged as the table grows.
 
     Any tool that reads Delta or Parquet reads the tables; 'odradek sql --archive PATH' and Spark read history and the
     rest of the topic as one.

@@ -34,8 +34,8 @@ def replay(
     """Write an archived topic into a topic, each record exactly once.
 
     Records keep their partition, order, key, headers and timestamp; offsets are new ones. Records become visible in
-    transactions, together with the position in the ledger (see 'odradek ledger'): a replay that was killed goes on where
-    it stopped, and one that is run again writes only what has been archived since.
+    transactions, together with the position in the ledger (see 'odradek ledger'): a replay that was killed goes on
+    where it stopped, and one that is run again writes only what has been archived since.
 
     The target must exist, with at least as many partitions. Consumers need isolation.level=read_committed to see each
     record once.

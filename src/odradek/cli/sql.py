@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,8 +56,8 @@ def sql(
     """Query topics, and their archives, in DuckDB's SQL.
 
     The tables are topics; names with dots or dashes are written in double quotes. A topic of JSON objects has their
-    fields as columns; every table has _key, _value (as text), _partition, _offset and _timestamp. A value that cannot be
-    read as the type of its column is null there.
+    fields as columns; every table has _key, _value (as text), _partition, _offset and _timestamp. A value that cannot
+    be read as the type of its column is null there.
 
     Committed records up to now are read; without --from, all of them, into memory. Files can be joined:
     FROM 'customers.csv'.
@@ -123,6 +124,8 @@ def _plain(value: Any) -> Any:
         return value.decode(errors="replace")
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        return int(value)  # a sum of whole numbers
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

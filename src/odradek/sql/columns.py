@@ -42,13 +42,13 @@ def inferred(connection: duckdb.DuckDBPyConnection, sample: str) -> dict[str, st
     valid = (
         f"SELECT text, json_valid(text) AND json_type(try(text::JSON)) = 'OBJECT' AS is_object FROM ({text})"
     )
-    row = connection.sql(
-        f"SELECT count(*), count(*) FILTER (is_object), json_group_structure(text::JSON) FILTER (is_object) "
-        f"FROM ({valid})"
-    ).fetchone()
-    count, objects, structure = row or (0, 0, None)
-    if structure is None or objects < LEAST_SHARE * count:
+    count, objects = connection.sql(
+        f"SELECT count(*), count(*) FILTER (is_object) FROM ({valid})"
+    ).fetchall()[0]
+    if not objects or objects < LEAST_SHARE * count:
         return {}
+    found = connection.sql(f"SELECT json_group_structure(text::JSON) FROM ({valid}) WHERE is_object")
+    structure = found.fetchall()[0][0]
     return {name: _by_structure(name, kind) for name, kind in json.loads(structure).items()}
 
 

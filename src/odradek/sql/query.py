@@ -1,6 +1,9 @@
 """A query, from its text to its result as Arrow."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,18 +22,41 @@ def run(query: str, reader: TopicReader | None, settings: Settings) -> pa.Table:
     connection = duckdb.connect(config={"python_enable_replacements": False})
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        names = connection.get_table_names(query)
-        _add_tables(Tables(connection, reader, settings), names)
-        return connection.execute(query).to_arrow_table()
+        _add_tables(Tables(connection, reader, settings), *named_in(connection, query))
+        result = connection.sql(query)
+        return pa.table({}) if result is None else result.to_arrow_table()
     except duckdb.Error as error:
         raise BadQuery(_explained(error)) from None
     finally:
         connection.close()
 
 
-def _add_tables(tables: Tables, names: set[str]) -> None:
+def named_in(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str], set[str]]:
+    """The tables of a query, and the names that it gives to its own parts (WITH), which may hide a topic's."""
+    row = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0]
+    tree = json.loads(row[0])
+    if tree.get("error"):
+        if tree.get("error_type") == "not implemented":  # not a SELECT
+            return set(connection.get_table_names(query)), set()
+        raise BadQuery(f"{tree.get('error_type', 'error')}: {tree.get('error_message', 'cannot be parsed')}")
+    tables, parts = set[str](), set[str]()
+    for node in _nodes(tree):
+        if node.get("type") == "BASE_TABLE":
+            tables.add(node["table_name"])
+        parts |= {one["key"] for one in node.get("cte_map", {}).get("map", ())}
+    return tables, parts
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+    for below in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(below)
+
+
+def _add_tables(tables: Tables, names: set[str], parts: set[str]) -> None:
     for name in sorted(names):
-        if not tables.add(name) and not Path(name).exists():
+        if not tables.add(name) and name not in parts and not Path(name).exists():
             raise BadQuery(
                 f"there is no topic, archive or file {name!r}. Names with dots or dashes are written in double quotes; "
                 "'odradek topic list' shows the topics"
@@ -39,7 +65,7 @@ def _add_tables(tables: Tables, names: set[str]) -> None:
 
 def _explained(error: duckdb.Error) -> str:
     if isinstance(error, duckdb.BinderException) and "not found" in str(error):
-        return f"{first_line(error)}. Columns are found in the first and last values of a topic: name others with --schema"
+        return f"{first_line(error)}. Columns are those of a topic's first and last values: name others with --schema"
     return first_line(error)
 
 

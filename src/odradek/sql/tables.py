@@ -10,7 +10,6 @@ import pyarrow as pa
 from odradek.archive.failures import ArchiveError, MissingArchive, RecordsLost
 from odradek.archive.layout import ArchivedFile, Snapshot
 from odradek.archive.location import Location
-from odradek.client.cluster import MissingTopic
 from odradek.sql import columns
 from odradek.sql.columns import identifier
 from odradek.sql.reading import SCHEMA, TopicReader
@@ -35,6 +34,7 @@ class Tables:
     ) -> None:
         """Without a reader only archives are read."""
         self._connection, self._reader, self._settings = connection, reader, settings
+        self._found: list[str] | None = None  # the topics of the cluster
 
     def add(self, name: str) -> bool:
         """Make a name known to the connection; False if there is neither a topic nor an archive of that name."""
@@ -78,14 +78,17 @@ class Tables:
     # A topic
 
     def _tail(self, name: str, history: Snapshot | None) -> pa.Table | None:
-        if self._reader is None:
+        if self._reader is None or name not in self._topics():
             return None
-        try:
-            begun = {} if history is None else self._begun(name, history)
-            ranges = self._reader.ranges(name, begun, self._settings.from_ms)
-            return self._reader.read(name, ranges)
-        except MissingTopic:
-            return None
+        begun = {} if history is None else self._begun(name, history)
+        ranges = self._reader.ranges(name, begun, self._settings.from_ms)
+        return self._reader.read(name, ranges)
+
+    def _topics(self) -> list[str]:
+        if self._found is None:
+            assert self._reader is not None
+            self._found = self._reader.topics()
+        return self._found
 
     def _begun(self, name: str, history: Snapshot) -> Mapping[int, int]:
         """Where the tail begins. Refuses a gap, and a topic that is not the one that was archived."""
