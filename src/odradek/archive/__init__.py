@@ -8,7 +8,8 @@ up to which the partition is archived. So the table says by itself where an arch
     planning    pure: which ranges to archive next, and which files to merge
     location    where a table is: a local directory, or storage that delta-rs knows by a URL
     tables      the only module that reads and writes Delta: open, read, commit, vacuum
+    describing  a topic as a cluster shows it
     rows        files of rows: written, merged, and read in order
 
-Nothing here talks to a cluster: `archiving` does, and Spark reads archives by `odradek.spark`.
+The processes are in `archiving`; Spark reads archives by `odradek.spark`.
 """

@@ -90,6 +90,18 @@ def check_same_topic(topic: Topic, snapshot: Snapshot) -> None:
         )
 
 
+def check_tail(topic: Topic, snapshot: Snapshot) -> None:
+    """Whether the topic goes on where the archive ends: raises where records would be missing in between."""
+    check_same_topic(topic, snapshot)
+    for number, log in sorted(topic.logs.items()):
+        end = snapshot.ends.get(number, log.start)
+        if log.start > end:
+            raise RecordsLost(
+                f"offsets {end} to {log.start - 1} of {topic.name}-{number} are neither in the archive nor in the "
+                "topic any more. Read what is archived, or the topic, alone"
+            )
+
+
 def _next_range(topic: str, partition: int, start: int, log: Log) -> Range:
     if log.end < start:
         raise Final(

@@ -14,12 +14,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from odradek.archive.describing import describe
 from odradek.archive.layout import Range, file_name
 from odradek.archive.location import Location
-from odradek.archive.planning import Log, Topic
+from odradek.archive.planning import Topic
 from odradek.archive.rows import FILE_BYTES, HEADERS, SCHEMA, FileWriter
 from odradek.archiving.rounds import Part
-from odradek.client.cluster import EARLIEST, LATEST, Cluster, borrow_cluster
+from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.client.settings import ClientSettings, FetchSettings
 from odradek.model import TopicPartition
@@ -50,10 +51,9 @@ class ClusterTopic:
 
     def describe(self) -> Topic:
         with borrow_cluster(self._settings, was_reached=self._was_reached) as cluster:
-            topic_id = cluster.topic_ids([self._topic])[self._topic]
-            logs = _logs(cluster, self._topic)
+            topic = describe(cluster, self._topic)
             self._was_reached = True
-        return Topic(self._topic, topic_id, logs)
+        return topic
 
     def topic_id(self) -> UUID:
         with borrow_cluster(self._settings, was_reached=True) as cluster:
@@ -105,14 +105,6 @@ class ClusterTopic:
                     yield min(chunk.next_offset, wanted.end), (_columns(one) for one in rows)
         except OffsetsGone:
             return
-
-
-def _logs(cluster: Cluster, topic: str) -> dict[int, Log]:
-    partitions = cluster.partitions_of([topic])
-    stable = cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
-    ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
-    starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    return {one.partition: Log(starts[one], stable[one], ends[one]) for one in partitions}
 
 
 @cache

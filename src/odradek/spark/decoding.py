@@ -226,6 +226,36 @@ class Decoder:
         return pa.RecordBatch.from_arrays(columns + undecided, schema=schema)
 
 
+class ArchiveDecoder:
+    """Converts rows of an archive to the same columns."""
+
+    def __init__(self, topic: str, schema: pa.Schema, typed: "ValueDecoder | None" = None) -> None:
+        self._schema, self._typed = schema, typed
+        self._topics = ConstantColumn(topic, schema.field("topic").type)
+
+    def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {"topic": self._topics.of(rows.num_rows)}
+        if self._typed is not None:
+            kinds = (self._schema.field(name).type for name in ("value", UNDECIDED))
+            columns["value"], columns[UNDECIDED] = self._typed.decode(_values(rows.column("value")), *kinds)
+        found = [
+            columns[field.name] if field.name in columns else rows.column(field.name).cast(field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(found, schema=self._schema)
+
+
+def _values(column: pa.Array) -> "Values":
+    from odradek.spark.typed.columns import Values
+
+    _, ends, data = column.buffers()
+    count = len(column)
+    numbers = np.frombuffer(ends, np.int32)[column.offset : column.offset + count + 1]
+    whole = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    return Values(whole[numbers[0] : numbers[-1]].copy(), numbers - numbers[0], valid)
+
+
 def _numbers(kind: Any, values: npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic
 from odradek.model import TopicPartition
+from odradek.spark.history import History
 from odradek.spark.offsets import OffsetRange, Offsets
 from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
 from odradek.spark.pattern import compile_java
@@ -37,6 +38,7 @@ class Planner:
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
         self.options, self.cluster = options, cluster
         self._read_committed = options.properties.fetch.read_committed
+        self.history = History(options, cluster)
 
     def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
         """Those of the subscription that exist now. `begun` is what a continued query has read."""
@@ -131,7 +133,9 @@ class Planner:
     def _list(self, timestamps: Offsets) -> Offsets:
         if not timestamps:
             return {}
-        return self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+        offsets = self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+        earliest = {key: offset for key, offset in offsets.items() if timestamps[key] == EARLIEST}
+        return offsets | self.history.begun_before(earliest)
 
     def batch_ranges(self) -> list[OffsetRange]:
         """What a batch query reads."""

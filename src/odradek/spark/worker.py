@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
+from odradek.archive.failures import ArchiveError
 from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
@@ -28,6 +29,7 @@ from odradek.spark.options import InvalidColumn, InvalidOption, NoTable
 from odradek.spark.planning import DataLoss
 
 OWN_ERRORS = (
+    ArchiveError,
     InvalidOption,
     NoTable,
     InvalidColumn,

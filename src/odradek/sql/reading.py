@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from odradek.archive.describing import describe
 from odradek.archive.layout import Range
+from odradek.archive.planning import Topic
 from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, borrow_cluster
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.client.settings import ClientSettings, FetchSettings
@@ -51,15 +53,9 @@ class TopicReader:
             ranges.append(Range(one.partition, first, max(first, ends[one])))
         return [one for one in ranges if one.end > one.start]
 
-    def starts(self, topic: str) -> dict[int, int]:
+    def describe(self, topic: str) -> Topic:
         with borrow_cluster(self._settings) as cluster:
-            partitions = cluster.partitions_of([topic])
-            starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
-            return {one.partition: offset for one, offset in starts.items()}
-
-    def topic_id(self, topic: str) -> Any:
-        with borrow_cluster(self._settings) as cluster:
-            return cluster.topic_ids([topic])[topic]
+            return describe(cluster, topic)
 
     def read(self, topic: str, ranges: list[Range]) -> pa.Table:
         is_small = sum(one.end - one.start for one in ranges) <= SMALL

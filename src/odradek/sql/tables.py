@@ -7,9 +7,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from odradek.archive.failures import ArchiveError, MissingArchive, RecordsLost
+from odradek.archive.failures import Final, MissingArchive
 from odradek.archive.layout import ArchivedFile, Snapshot
 from odradek.archive.location import Location
+from odradek.archive.planning import check_tail
 from odradek.sql import columns
 from odradek.sql.columns import identifier
 from odradek.sql.reading import SCHEMA, TopicReader
@@ -91,19 +92,12 @@ class Tables:
         return self._found
 
     def _begun(self, name: str, history: Snapshot) -> Mapping[int, int]:
-        """Where the tail begins. Refuses a gap, and a topic that is not the one that was archived."""
+        """Where the tail begins. Refuses a gap, and another topic of that name."""
         assert self._reader is not None
-        if self._reader.topic_id(name) != history.topic_id:
-            raise ArchiveError(
-                f"the archive is of another topic {name}, which was deleted since, or of another cluster. Query it "
-                "alone with --archive-only"
-            )
-        for number, start in self._reader.starts(name).items():
-            if start > history.ends.get(number, start):
-                raise RecordsLost(
-                    f"offsets {history.ends[number]} to {start - 1} of {name}-{number} are neither in the archive nor "
-                    "in the topic any more. Query what is archived with --archive-only, or the topic without --archive"
-                )
+        try:
+            check_tail(self._reader.describe(name), history)
+        except Final as error:
+            raise Final(f"{error}: --archive-only queries what is archived") from None
         return history.ends
 
     # An archive
