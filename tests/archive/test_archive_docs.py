@@ -1,9 +1,7 @@
 """The examples of docs/ARCHIVE.md, as they stand there."""
 
-import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 from odradek.pipeline.file.reading import load
@@ -17,25 +15,24 @@ def block(language: str) -> str:
     return found[1]
 
 
-def test_the_commands(broker, tmp_path):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap, "COLUMNS": "200"}
-    command = [
-        "bash",
-        "-euo",
-        "pipefail",
-        "-c",
-        block("sh").replace("orders", "docs-orders").replace("FROM docs-orders", 'FROM \\"docs-orders\\"'),
-    ]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert "2 records archived" in lines
-    assert [line.split() for line in lines if line.startswith(("book", "map"))] == [
+def test_the_commands(odradek, tmp_path, monkeypatch):
+    """In this process, with names that no other test uses."""
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    for line in block("sh").splitlines():
+        words = shlex.split(
+            line.replace("FROM orders", 'FROM \\"docs-orders\\"').replace(" orders", " docs-orders")
+        )
+        data = words[1].encode().decode("unicode_escape") if words[0] == "printf" else ""
+        done = odradek(*words[words.index("odradek") + 1 :], stdin=data)
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout.splitlines()
+    assert "2 records archived" in printed
+    assert [one.split() for one in printed if one.startswith(("book", "map"))] == [
         ["book", "2"],
         ["map", "1"],
     ]
-    assert "2 records replayed into docs-orders-again" in lines
+    assert "2 records replayed into docs-orders-again" in printed
 
 
 def test_the_source_of_a_pipeline(tmp_path):

@@ -1,6 +1,7 @@
 """One table over an archive and its topic: as a batch, and as a stream, while archiving and merging go on."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,17 @@ def test_a_topic_that_was_created_again_is_refused(reading, topics, archive, top
     topics.create(partitions=2, name=topic)
     with pytest.raises(Exception, match="was deleted and created again since it was archived"):
         reading(subscribe=topic, archive=archive).collect()
+
+
+def test_the_example_of_the_docs(spark, broker, archive, topic, monkeypatch, capsys):
+    monkeypatch.setattr(odradek.spark, "session", lambda: spark)
+    text = (Path(__file__).parents[2] / "docs" / "ARCHIVE.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    example = example.replace("localhost:9092", broker.bootstrap).replace('"archive"', repr(archive), 1)
+    example = example.replace('"archive", "archive"', f'"archive", {archive!r}').replace(
+        '"orders"', repr(topic)
+    )
+    names: dict = {}
+    exec(example, names)
+    assert "|        1|   25|" in capsys.readouterr().out
+    assert names["stream"].isStreaming

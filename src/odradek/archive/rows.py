@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,11 +116,13 @@ class FileWriter:
 
     def discard(self) -> None:
         """What was written is of no use. A file that cannot be deleted is deleted by a vacuum."""
-        try:
-            self._stream.close()
-            self._filesystem.delete_file(self._path)
-        except OSError:
-            pass
+        for work in (
+            self._writer.close,
+            self._stream.close,
+            lambda: self._filesystem.delete_file(self._path),
+        ):
+            with suppress(OSError, pa.ArrowInvalid):
+                work()
 
     def _refused(self, error: OSError) -> ArchiveError:
         return ArchiveError(f"cannot write {self._location.absolute(self._path)}: {error}{advice(error)}")

@@ -116,7 +116,9 @@ class Table:
         self._commit([*removed, *added], None)
 
     def _commit(self, actions: list[Any], properties: Any) -> None:
-        delta = delta_rs()
+        """One entry of Delta's log. The table is as it was at the last `snapshot`: what others did since is a conflict,
+        if it concerns the same partitions or files."""
+        delta, seen = delta_rs(), self._table.version()
         if self.location.local is not None:
             _sync(self.location.local)
         try:
@@ -128,8 +130,9 @@ class Table:
             ) from None
         except (OSError, delta.exceptions.DeltaError) as error:
             raise _refusal(self.location, error) from None
+        self._table.update_incremental()  # our own commit is no conflict for the next one
         if self.location.local is not None:
-            _sync_log(self.location.local / "_delta_log", self._table.version())
+            _sync_log(self.location.local / "_delta_log", range(seen + 1, self._table.version() + 1))
 
     def vacuum(self) -> int:
         """Delete files that no version of the last days has, and those that were written and never committed."""
@@ -205,9 +208,10 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_log(log: Path, version: int) -> None:
-    entry = log / f"{version:020}.json"
-    if entry.exists():
-        with entry.open("rb") as file:
-            os.fsync(file.fileno())
+def _sync_log(log: Path, versions: Iterable[int]) -> None:
+    for version in versions:
+        entry = log / f"{version:020}.json"
+        if entry.exists():
+            with entry.open("rb") as file:
+                os.fsync(file.fileno())
     _sync(log)
