@@ -1,6 +1,9 @@
 """`odradek archive` on a real broker."""
 
 import json
+import signal
+import subprocess
+import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from odradek.archive.tables import Table
 from odradek.archiving.archiver import Archiver, Order
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
+from tests.support import odradek_command
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -266,3 +270,26 @@ def test_a_table_is_read_by_other_tools(odradek, topics, archive):
 
     table = DeltaTable(str(archive / topic))
     assert table.to_pyarrow_table(columns=["offset"]).column("offset").to_pylist() == list(range(10))
+
+
+def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    command = odradek_command("-b", broker.bootstrap, "archive", topic, "--to", str(archive))
+    options = ["--watch", "--interval", "0.1", "--metrics-port", "0"]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = process.stderr.readline().removeprefix("metrics at ").strip()
+        assert "1 records archived" in process.stderr.readline()
+        topics.fill(topic, [b"b"])
+        assert "1 records archived" in process.stderr.readline()
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+    assert archived_offsets(archive, topic) == {0: [0, 1]}

@@ -8,6 +8,8 @@ from odradek.archiving.archiver import Archiver, Order
 from odradek.client.settings import ClientSettings
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.file.reading import load
+from odradek.pipeline.kinds.registry import source_kind
+from odradek.pipeline.run.failures import Failure, Kind, classify
 from tests.pipeline.lab import Lab
 
 FILE = """
@@ -50,6 +52,20 @@ def test_a_pipeline_reads_the_history_and_then_the_topic(spark, lab: Lab):
     assert sorted(one["n"] for one in lab.values(f"{topic}-out")) == list(range(0, 30, 2))
     (letter,) = lab.letters(f"{topic}-letters")
     assert json.loads(letter["raw"]) == {"n": "none"} and letter["offset"] == "10"
+
+
+def test_an_archive_that_is_not_there_is_named_with_its_line(lab: Lab):
+    topic = lab.topic(1)
+    pipeline = lab.pipeline(FILE.format(topic=topic, archive=lab.directory / "nowhere"))
+    with pytest.raises(PipelineError, match=r"pipe.toml:7: there is no archive of a topic at"):
+        source_kind(pipeline, pipeline.sources["orders"]).check_outside()
+
+
+def test_failures_of_an_archive_are_told_from_those_that_pass():
+    gone = "pyspark.errors.PythonException: odradek.archive.failures.OtherTopic: topic orders was deleted and created"
+    assert classify(gone) == Failure(Kind.PERMANENT, "topic orders was deleted and created")
+    full = "odradek.archive.failures.ArchiveError: cannot read the archive s3://bucket/orders: timed out"
+    assert classify(full).kind is Kind.OTHER
 
 
 def test_a_start_by_time_is_refused(lab: Lab):
