@@ -19,7 +19,7 @@ STEPS = {  # the object, the name of the function, and whether it is killed afte
     "after a merged file is written": (archiver, "merge", True),
     "before a merge is committed": (Table, "replace", False),
     "after a merge is committed": (Table, "replace", True),
-    "before the vacuum": (Table, "vacuum", False),
+    "before the vacuum after a merge": (Table, "vacuum", False),
 }
 
 

@@ -102,6 +102,14 @@ def test_topics_by_pattern_each_have_a_table(odradek, topics, archive):
     assert sorted(path.name for path in archive.iterdir()) == names
 
 
+def test_a_topic_that_fails_does_not_keep_the_others_from_being_archived(odradek, topics, archive):
+    good = topics.create(partitions=1)
+    topics.fill(good, [b"a"])
+    done = odradek("archive", "absent", good, "--to", str(archive))
+    assert done.returncode == 1 and "topic 'absent' does not exist" in done.stderr
+    assert archived_offsets(archive, good) == {0: [0]}
+
+
 def test_many_small_commits_are_merged_and_readers_see_the_same(broker, topics, archive):
     topic = topics.create(partitions=1)
     one = archiver(broker, archive, topic)

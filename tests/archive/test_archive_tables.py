@@ -145,6 +145,18 @@ def test_tables_that_are_no_archives_are_refused(tmp_path):
         Table.open(Location.of(str(tmp_path), "other")).snapshot()
 
 
+def test_times_that_no_calendar_has_are_archived_without_statistics(table):
+    """Microseconds taken for milliseconds are seen in real topics."""
+    rows_ = batch(0, 3).set_column(
+        3, SCHEMA.field("timestamp"), pa.array([10**18] * 3).cast(pa.timestamp("us", "UTC"))
+    )
+    file = write_file(table.location, Range(0, 0, 3), [rows_])
+    table.commit(TOPIC_ID, [file], {0: 3})
+    (found,) = table.snapshot().files
+    assert (found.min_timestamp_ms, found.max_timestamp_ms, found.rows) == (None, None, 3)
+    assert offsets(table, Range(0, 0, 9)) == [0, 1, 2]
+
+
 def test_a_version_is_pinned(table):
     add(table, 0, 10)
     pinned = Table.open(table.location)

@@ -164,6 +164,9 @@ def test_bad_queries_get_a_sentence(odradek, orders):
     assert "syntax error" in problem("SELEC 1")
     assert "name others with --schema" in problem("SELECT colour FROM orders")
     assert "--archive-only needs --archive" in problem("SELECT 1", "--archive-only")
+    assert "there is no archive of orders at /nowhere" in problem(
+        "SELECT * FROM orders", "--archive", "/nowhere"
+    )
     assert "is not a time" in problem("SELECT 1", "--from", "yesterday")
 
 

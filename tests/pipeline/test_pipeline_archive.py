@@ -57,7 +57,9 @@ def test_a_pipeline_reads_the_history_and_then_the_topic(spark, lab: Lab):
 def test_an_archive_that_is_not_there_is_named_with_its_line(lab: Lab):
     topic = lab.topic(1)
     pipeline = lab.pipeline(FILE.format(topic=topic, archive=lab.directory / "nowhere"))
-    with pytest.raises(PipelineError, match=r"pipe.toml:7: there is no archive of a topic at"):
+    with pytest.raises(
+        PipelineError, match=r"pipe.toml:8: sources.orders.archive: there is no archive of a topic at"
+    ):
         source_kind(pipeline, pipeline.sources["orders"]).check_outside()
 
 

@@ -171,6 +171,18 @@ def test_options_are_checked(spark, streaming, reading, topics, archive, topic, 
     assert everything.count() == 50, "a topic that matches a pattern need not be archived"
 
 
+def test_offsets_before_the_beginning_of_the_archive_are_lost(reading, topics, broker, archiver, archive):
+    name = topics.create(partitions=2)
+    topics.fill(name, numbers(0, 20), halves)
+    delete_before(broker, name, 4)
+    archiver(name).run_once()
+    starts = {"startingOffsets": json.dumps({name: {"0": 2, "1": 5}})}
+    with pytest.raises(Exception, match=f"offsets 2 to 3 of {name}-0 are gone: its archive begins at 4"):
+        reading(subscribe=name, archive=archive, **starts).collect()
+    assert reading(subscribe=name, archive=archive, failOnDataLoss="false", **starts).count() == 11
+    assert reading(subscribe=name, archive=archive).count() == 12
+
+
 def test_a_topic_that_was_created_again_is_refused(reading, topics, archive, topic):
     topics.delete(topic)
     topics.create(partitions=2, name=topic)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 TOPIC_ID = "odradek.topic.id"
+LEAST_MS, MOST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999; Kafka knows others
 KEPT_HOURS = 168  # how long a file that was replaced stays, for those who read an older version
 
 Result = TypeVar("Result")
@@ -167,13 +168,17 @@ def _ms(value: datetime | None) -> int | None:
 def _added(file: NewFile, now_ms: int, *, is_new: bool) -> Any:
     from deltalake.transaction import AddAction
 
+    times = (file.min_timestamp_ms, file.max_timestamp_ms)
+    has_times = all(LEAST_MS <= one <= MOST_MS for one in times)
+
     def bounds(offset: int, timestamp_ms: int) -> dict[str, object]:
-        return {"offset": offset, "partition": file.range.partition, "timestamp": _iso(timestamp_ms)}
+        time = {"timestamp": _iso(timestamp_ms)} if has_times else {}
+        return {"offset": offset, "partition": file.range.partition, **time}
 
     statistics = {
         "numRecords": file.rows,
-        "minValues": bounds(file.first_offset, file.min_timestamp_ms),
-        "maxValues": bounds(file.last_offset, file.max_timestamp_ms),
+        "minValues": bounds(file.first_offset, times[0]),
+        "maxValues": bounds(file.last_offset, times[1]),
         "nullCount": {"offset": 0, "partition": 0, "timestamp": 0},
     }
     return AddAction(file.path, file.size, {}, now_ms, is_new, json.dumps(statistics))

@@ -1,7 +1,7 @@
 """All topics of an archiving process: round after round, until everything is archived or for ever.
 
-A process that is to end stops at the first topic that cannot be archived; one that goes on says so, and keeps the
-others going. An outage of the cluster or the storage is waited out by a process that goes on.
+A topic that cannot be archived does not keep the others from it. An outage of the cluster or the storage is waited out
+by a process that goes on.
 """
 
 import logging
@@ -71,18 +71,28 @@ class Archiver:
                 found |= {name for name in cluster.topic_names() if pattern.fullmatch(name)}
         return sorted(found)
 
-    def run_once(self) -> int:
-        """Archive what there is now; returns the number of rows."""
+    def _some_topics(self) -> list[str]:
         topics = self.topics()
         if not topics:
-            raise ArchiveError(
-                f"no topic matches {self._order.pattern}; 'odradek topic list' shows those there are"
-            )
-        return sum(self._catch_up(topic) for topic in topics)
+            raise Final(f"no topic matches {self._order.pattern}; 'odradek topic list' shows those there are")
+        return topics
+
+    def run_once(self) -> int:
+        """Archive what there is now; returns the number of rows. A topic that fails is reported after the others."""
+        rows, problems = 0, list[Exception]()
+        for topic in self._some_topics():
+            try:
+                rows += self._catch_up(topic)
+            except (ArchiveError, KafkaError, MissingTopic) as error:
+                problems.append(error)
+        if problems:
+            raise Final("; ".join(map(str, problems))) if len(problems) > 1 else problems[0]
+        return rows
 
     def run(self, wait: Callable[[], bool]) -> None:
         """Go on until `wait`, which is called after each pass over all topics, returns False."""
-        self.run_once()
+        for topic in self._some_topics():
+            self._try(topic, is_first=True)
         while wait():
             try:
                 topics = self.topics()
@@ -93,8 +103,8 @@ class Archiver:
                 if topic not in self._ended:
                     self._try(topic)
 
-    def _try(self, topic: str) -> None:
-        """What passes is tried again; what does not ends this topic, and with the last topic the process."""
+    def _try(self, topic: str, *, is_first: bool = False) -> None:
+        """What passes is tried again, but not at first; what does not ends this topic, and with the last the process."""
         try:
             self._catch_up(topic)
         except (Final, KafkaError, MissingTopic) as error:
@@ -104,6 +114,8 @@ class Archiver:
                 raise
             self._warn(f"{topic} is not archived any more: {error}")
         except (*PASSING, ArchiveError, OSError) as error:
+            if is_first:
+                raise
             self.metrics.failed(topic)
             self._warn(f"{topic} was not archived this time, and is tried again: {error}")
 
@@ -116,8 +128,8 @@ class Archiver:
             self.metrics.take(done)
             self._report(done)
             self._warn_of(done)
-        archiver.merge_files()
-        self._maybe_vacuum(topic, table)
+        if archiver.merge_files():
+            self._maybe_vacuum(topic, table)
         return rows
 
     def _archiver(self, topic: str) -> tuple[TopicArchiver, Table]:
@@ -162,5 +174,9 @@ def _rounds(archiver: TopicArchiver) -> Iterator[Round]:
     goals = {number: first.ends[number] + lag for number, lag in first.lags.items()}
     done = first
     while any(done.ends[number] < goal for number, goal in goals.items()):
-        done = archiver.round()
+        before, done = done, archiver.round()
+        if dict(before.ends) == dict(done.ends):
+            raise ArchiveError(
+                f"{done.topic} has offsets that cannot be read: its log has changed meanwhile. Run it again"
+            )
         yield done

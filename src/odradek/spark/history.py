@@ -44,12 +44,15 @@ class History:
 
     def begun_before(self, earliest: Offsets) -> Offsets:
         """Where partitions begin whose records are in the archive, and not in the topic any more."""
-        begun = {}
-        for key, offset in earliest.items():
-            snapshot = self._snapshot(key.topic)
-            if snapshot is not None and key.partition in snapshot.ends:
-                begun[key] = min(offset, snapshot.start_of(key.partition))
-        return begun
+        begun = {key: (offset, self.begin_of(key)) for key, offset in earliest.items()}
+        return {key: min(offset, begin) for key, (offset, begin) in begun.items() if begin is not None}
+
+    def begin_of(self, key: TopicPartition) -> int | None:
+        """The first offset that a partition's archive answers for; None without one."""
+        snapshot = self._snapshot(key.topic)
+        if snapshot is None or key.partition not in snapshot.ends:
+            return None
+        return snapshot.start_of(key.partition)
 
     def split(self, ranges: list[OffsetRange]) -> tuple[list[ArchivePartition], list[OffsetRange]]:
         """What to read from the archive, a task for each file, and what to read from topics."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic
 from odradek.model import TopicPartition
-from odradek.spark.history import History
+from odradek.spark.history import ArchivePartition, History
 from odradek.spark.offsets import OffsetRange, Offsets
 from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
 from odradek.spark.pattern import compile_java
@@ -154,6 +154,15 @@ class Planner:
                 )
             ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
         return ranges
+
+    def split(self, ranges: list[OffsetRange]) -> tuple[list[ArchivePartition], list[OffsetRange]]:
+        """What to read from an archive, and what from topics."""
+        for one in ranges:
+            begin = self.history.begin_of(one.partition)
+            if begin is not None and one.start < min(begin, one.end):
+                lost = f"offsets {one.start} to {min(begin, one.end) - 1} of {one.partition} are gone"
+                report_loss(self.options, f"{lost}: its archive begins at {begin}")
+        return self.history.split(ranges)
 
     def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
         """Where a new query starts, if that is not beyond the ends, as an offset from the user may be."""

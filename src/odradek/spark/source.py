@@ -127,7 +127,7 @@ class OdradekDataSource(DataSource):
 
 def _tasks(ranges: list[OffsetRange], planner: Planner) -> list[InputPartition]:
     options = planner.options
-    archived, rest = planner.history.split(ranges)
+    archived, rest = planner.split(ranges)
     pieces = split_ranges(rest, options.min_partitions, options.max_records_per_partition)
     return [*archived, *(RangePartition(piece) for piece in pieces)]
 

@@ -22,7 +22,7 @@ def run(query: str, reader: TopicReader | None, settings: Settings) -> pa.Table:
     connection = duckdb.connect(config={"python_enable_replacements": False})
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        _add_tables(Tables(connection, reader, settings), *named_in(connection, query))
+        _add_tables(Tables(connection, reader, settings), settings, *named_in(connection, query))
         result = connection.sql(query)
         return pa.table({}) if result is None else result.to_arrow_table()
     except duckdb.Error as error:
@@ -54,9 +54,14 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(below)
 
 
-def _add_tables(tables: Tables, names: set[str], parts: set[str]) -> None:
-    for name in sorted(names):
-        if not tables.add(name) and name not in parts and not Path(name).exists():
+def _add_tables(tables: Tables, settings: Settings, names: set[str], parts: set[str]) -> None:
+    found = [name for name in sorted(names) if tables.add(name)]
+    if found and settings.archive is not None and not tables.archived:
+        raise BadQuery(
+            f"there is no archive of {', '.join(found)} at {settings.archive}: correct --archive, or leave it out"
+        )
+    for name in sorted(names - parts - set(found)):
+        if not Path(name).exists():
             raise BadQuery(
                 f"there is no topic, archive or file {name!r}. Names with dots or dashes are written in double quotes; "
                 "'odradek topic list' shows the topics"

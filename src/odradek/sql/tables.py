@@ -35,6 +35,7 @@ class Tables:
     ) -> None:
         """Without a reader only archives are read."""
         self._connection, self._reader, self._settings = connection, reader, settings
+        self.archived = 0  # how many of the tables have an archive
         self._found: list[str] | None = None  # the topics of the cluster
 
     def add(self, name: str) -> bool:
@@ -43,6 +44,7 @@ class Tables:
         tail = self._tail(name, history)
         if history is None and tail is None:
             return False
+        self.archived += history is not None
         parts, samples = [], []
         if tail is not None:
             parts.append(self._register(f"tail of {name}", tail))
