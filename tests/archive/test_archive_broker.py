@@ -171,7 +171,7 @@ def test_bad_input_gets_a_sentence(odradek, topics, archive, tmp_path):
         assert done.returncode != 0
         return done.stderr
 
-    assert "Name a directory or a URL with --to" in problem(topic)
+    assert "Missing option '--to'" in problem(topic)
     assert "give a --pattern" in problem("--to", str(archive))
     assert "give one of them" in problem(topic, "--to", str(archive), "--once", "--watch")
     assert "topic 'absent' does not exist" in problem("absent", "--to", str(archive))

@@ -104,7 +104,7 @@ class Archiver:
                     self._try(topic)
 
     def _try(self, topic: str, *, is_first: bool = False) -> None:
-        """What passes is tried again, but not at first; what does not ends this topic, and with the last the process."""
+        """What passes is tried again, but not at first; what does not ends the topic, and the process with the last."""
         try:
             self._catch_up(topic)
         except (Final, KafkaError, MissingTopic) as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
 from odradek.cli.access import on_cluster
-from odradek.cli.arguments import Quiet, key_value
+from odradek.cli.arguments import key_value
 from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
@@ -29,17 +29,18 @@ Storage = Annotated[
         help="A setting of object storage, like AWS_REGION=eu-west-1; repeatable. The environment counts, too.",
     ),
 ]
+NoProgress = Annotated[bool, Option("--quiet", "-q", help="Do not report progress.")]
 
 
 @on_cluster
 def archive(
     cluster: Access,
+    to: Annotated[
+        str, Option("--to", metavar="PATH", help="A directory, or a URL like s3://bucket/archive.")
+    ],
     topics: Annotated[
         list[str] | None, Argument(metavar="TOPIC...", help="Topics to archive.", complete=complete_topics)
     ] = None,
-    to: Annotated[
-        str, Option("--to", metavar="PATH", help="A directory, or a URL like s3://bucket/archive.")
-    ] = "",
     pattern: Annotated[
         str | None,
         Option(
@@ -62,7 +63,7 @@ def archive(
         int | None,
         Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics for Prometheus."),
     ] = None,
-    quiet: Quiet = False,
+    quiet: NoProgress = False,
 ) -> None:
     """Archive topics into Delta tables, one for each topic, that outlive the topics' retention.
 
@@ -77,8 +78,6 @@ def archive(
 
     odradek archive --pattern 'shop\\..*' --to s3://bucket/archive --watch --interval 300
     """
-    if not to:
-        raise BadParameter("where to? Name a directory or a URL with --to")
     if not topics and pattern is None:
         raise BadParameter("which topics? Name them, or give a --pattern")
     if once and watch:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
 from odradek.cli.access import on_cluster
-from odradek.cli.archive import OUTAGE_S, Storage, failures_told, retention_ms, settings_of
-from odradek.cli.arguments import Quiet, key_value
+from odradek.cli.archive import OUTAGE_S, NoProgress, Storage, failures_told, retention_ms, settings_of
+from odradek.cli.arguments import key_value
 from odradek.cli.framework import Argument, Option
 from odradek.cli.output import note, print_line, warn
 
@@ -29,7 +29,7 @@ def replay(
         str | None, Option("--to", metavar="TOPIC", help="The topic to write to (default: the same name).")
     ] = None,
     storage: Storage = None,
-    quiet: Quiet = False,
+    quiet: NoProgress = False,
 ) -> None:
     """Write an archived topic into a topic, each record exactly once.
 
