@@ -305,9 +305,12 @@ class Demo:
         """The topics become tables, and are read as one table with what comes after."""
         self.screen.heading(f"{number}  The topics outlive their retention, as Delta tables")
         archive = self.directory / "archive"
-        self.screen.command(f"odradek archive {' '.join(TOPICS)} --to archive")
-        archived = f"odradek archive {' '.join(TOPICS)} --to '{archive}' --quiet"
-        self.screen.lines(run_command(archived, environment(self.bootstrap)).splitlines())
+        command = f"odradek archive --pattern '{'|'.join(TOPICS)}' --to"
+        self.screen.command(
+            "odradek archive --pattern 'bookstore-(security|books|orders|returns)' --to archive"
+        )
+        output = run_command(f"{command} '{archive}' --quiet", environment(self.bootstrap))
+        self.screen.lines(output.splitlines())
         counts = " UNION ALL ".join(
             f"SELECT '{topic}' AS topic, count(*) AS n, count(DISTINCT (_partition, _offset)) AS once FROM \"{topic}\""
             for topic in TOPICS

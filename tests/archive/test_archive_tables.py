@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.archive import rows
-from odradek.archive.failures import ArchiveError, MissingArchive
+from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive
 from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.rows import SCHEMA, merge, read_files, write_file
@@ -70,6 +70,36 @@ def test_row_groups_outside_a_range_are_not_read(table, monkeypatch):
     )
     assert offsets(table, Range(0, 25, 41)) == list(range(25, 41))
     assert read == [2, 3, 4]
+
+
+def test_a_commit_whose_response_was_lost_counts(table, monkeypatch):
+    table.snapshot()
+    file = write_file(table.location, Range(0, 0, 10), [batch(0, 10)])
+    write = table._table.create_write_transaction
+
+    def lose_the_response(*arguments, **options):
+        write(*arguments, **options)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(table._table, "create_write_transaction", lose_the_response)
+    table.commit(TOPIC_ID, [file], {0: 10})
+    assert offsets(table, Range(0, 0, 99)) == list(range(10))
+
+
+def test_a_commit_that_failed_is_told_from_one_that_came_second(table, monkeypatch):
+    table.snapshot()
+    other = Table.open(table.location)
+    add(other, 0, 5)
+    file = write_file(table.location, Range(0, 0, 10), [batch(0, 10)])
+    with pytest.raises(AnotherArchiver, match="was first: this one has added nothing"):
+        table.commit(TOPIC_ID, [file], {0: 10})
+
+    def fail(*arguments, **options):
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(table._table, "create_write_transaction", fail)
+    with pytest.raises(ArchiveError, match=r"connection reset. Nothing of it counts as archived"):
+        table.commit(TOPIC_ID, [file], {0: 10})
 
 
 def test_a_merged_file_has_the_rows_of_its_parts_in_order(table):

@@ -21,7 +21,10 @@ class Location:
 
     @classmethod
     def of(cls, archive: str, topic: str, storage: Mapping[str, str] | None = None) -> "Location":
-        return cls(table_of(archive, topic), tuple(sorted((storage or {}).items())))
+        """A local path becomes absolute: tasks of Spark run in other directories."""
+        uri = table_of(archive, topic)
+        absolute = uri if "://" in uri else str(Path(uri).absolute())
+        return cls(absolute, tuple(sorted((storage or {}).items())))
 
     @property
     def local(self) -> Path | None:

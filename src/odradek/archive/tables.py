@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,7 +71,11 @@ class Table:
                 raise_if_key_not_exists=False,
             )
 
-        return cls(location, _refused_by(location, create))
+        created = cls(location, _refused_by(location, create))
+        if location.local is not None:
+            for directory in (location.local, location.local.parent):
+                _sync(directory)
+        return created
 
     def snapshot(self) -> Snapshot:
         """The newest version: what the archive has."""
@@ -102,10 +107,26 @@ class Table:
         from deltalake import CommitProperties, Transaction
 
         now_ms = int(time.time() * 1000)
-        moves = [Transaction(application(topic_id, number), end, now_ms) for number, end in ends.items()]
-        self._commit(
-            [_added(one, now_ms, is_new=True) for one in files], CommitProperties(app_transactions=moves)
-        )
+        names = {number: application(topic_id, number) for number in ends}
+        before = {number: self._table.transaction_version(name) for number, name in names.items()}
+        moves = [Transaction(names[number], end, now_ms) for number, end in ends.items()]
+        added = [_added(one, now_ms, is_new=True) for one in files]
+        try:
+            self._commit(added, CommitProperties(app_transactions=moves))
+        except ArchiveError as error:
+            self._judge(error, before, {one.path for one in files})
+
+    def _judge(self, error: ArchiveError, before: Mapping[int, int | None], paths: set[str]) -> None:
+        """What became of a commit that failed: the response of one that succeeded may have been lost."""
+        now = self.snapshot()
+        if paths and paths <= {one.path for one in now.files}:
+            return  # with a name of our own, they can be there only by our commit
+        if any(now.ends.get(number) != version for number, version in before.items()):
+            raise AnotherArchiver(
+                f"another process archives into {self.location.uri}, and was first: this one has added nothing and "
+                "stops. Run only one for each topic"
+            ) from error
+        raise error
 
     def replace(self, replaced: Sequence[ArchivedFile], file: NewFile | None) -> None:
         """Put one file in the place of several with the same rows."""
@@ -124,20 +145,20 @@ class Table:
             _sync(self.location.local)
         try:
             self._table.create_write_transaction(actions, "append", SCHEMA, commit_properties=properties)
-        except delta.exceptions.CommitFailedError as error:
-            raise AnotherArchiver(
-                f"another process archives into {self.location.uri}, and was first: this one has added nothing and "
-                f"stops. Run only one for each topic ({_plain(error)})"
-            ) from None
         except (OSError, delta.exceptions.DeltaError) as error:
             raise _refusal(self.location, error) from None
-        self._table.update_incremental()  # our own commit is no conflict for the next one
+        with suppress(OSError, delta.exceptions.DeltaError):  # the next look says what is wrong
+            self._table.update_incremental()  # our own commit is no conflict for the next one
         if self.location.local is not None:
             _sync_log(self.location.local / "_delta_log", range(seen + 1, self._table.version() + 1))
 
     def vacuum(self) -> int:
         """Delete files that no version of the last days has, and those that were written and never committed."""
-        return len(self._table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, full=True))
+
+        def vacuum() -> list[str]:
+            return self._table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, full=True)
+
+        return len(_refused_by(self.location, vacuum))
 
     def filesystem(self) -> Any:
         return self.location.filesystem()
