@@ -70,6 +70,7 @@ SENDERS = {
 }
 
 
+ALL_TOPICS = "bookstore-(security|books|orders|returns)"
 NEEDED_BY_ARCHIVES = ("deltalake", "duckdb", "numba")
 
 
@@ -305,10 +306,8 @@ class Demo:
         """The topics become tables, and are read as one table with what comes after."""
         self.screen.heading(f"{number}  The topics outlive their retention, as Delta tables")
         archive = self.directory / "archive"
-        command = f"odradek archive --pattern '{'|'.join(TOPICS)}' --to"
-        self.screen.command(
-            "odradek archive --pattern 'bookstore-(security|books|orders|returns)' --to archive"
-        )
+        command = f"odradek archive --pattern '{ALL_TOPICS}' --to"
+        self.screen.command(f"{command} archive")
         output = run_command(f"{command} '{archive}' --quiet", environment(self.bootstrap))
         self.screen.lines(output.splitlines())
         counts = " UNION ALL ".join(

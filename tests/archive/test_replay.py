@@ -2,14 +2,16 @@
 
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from odradek.archive.failures import Final
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
 from odradek.archiving import replay as replaying
 from odradek.archiving.replay import AnotherReplay, Replay
+from odradek.archiving.replay_sources import ArchivedTopic, ParquetFiles
 from tests.ledger.simulated_cluster import Crashed
 from tests.ledger.test_ledger_broker import Client
 from tests.spark.committed import committed_records
@@ -47,8 +49,8 @@ def target(topics) -> str:
     return topics.create(partitions=PARTITIONS)
 
 
-def table(archived) -> Table:
-    return Table.open(Location.of(*archived))
+def table(archived) -> ArchivedTopic:
+    return ArchivedTopic(Table.open(Location.of(*archived)))
 
 
 def facts(broker, topic: str) -> list[tuple]:
@@ -64,7 +66,7 @@ def test_records_keep_everything_but_their_offsets(odradek, broker, archived, ta
     assert (done.returncode, done.stdout) == (0, f"{PARTITIONS * ROWS} records replayed into {target}\n"), (
         done.stderr
     )
-    assert f"partition 1: up to offset {ROWS} of {ROWS}" in done.stderr
+    assert f"partition 1: up to {ROWS} of {ROWS}" in done.stderr
     assert facts(broker, target) == facts(broker, topic)
     again = odradek("replay", topic, "--archive", archive, "--to", target)
     assert again.stdout == f"0 records replayed into {target}\n"
@@ -101,7 +103,7 @@ def test_of_two_replays_the_first_is_fenced(broker, archived, target, monkeypatc
     monkeypatch.setattr(replaying, "CHUNK_ROWS", 3)
 
     def overtake(progress) -> None:
-        if progress.partition == 0 and progress.position < ROWS:
+        if progress.title == "partition 0" and progress.position < ROWS:
             Replay(Client(broker), table(archived), target).run()
 
     with pytest.raises(AnotherReplay, match="has doubled nothing"):
@@ -152,5 +154,61 @@ def test_the_ledger_shows_the_position(odradek, broker, archived, target):
     assert f"to-replay into {target}" in odradek("ledger", "list").stdout
 
 
-def test_a_final_failure_is_an_archive_error():
-    assert issubclass(AnotherReplay, Final)
+def parquet(path, first: int, end: int, **columns) -> None:
+    numbers = range(first, end)
+    rows = {"value": [f"v{number}" for number in numbers], "key": [b"k%d" % number for number in numbers]}
+    pq.write_table(pa.table(rows | columns), path, row_group_size=2)
+
+
+def test_files_are_written_once_whatever_dies(odradek, broker, topics, tmp_path, monkeypatch):
+    monkeypatch.setattr(replaying, "CHUNK_ROWS", 3)
+    target = topics.create(partitions=PARTITIONS)
+    for name, first in (("b", 5), ("a", 0), ("c", 10)):
+        parquet(tmp_path / f"{name}.parquet", first, first + 5)
+    files = [str(tmp_path / "*.parquet")]
+    for number in (4, 11, 17, 23):
+        client = Client(broker, number)
+        with pytest.raises(Crashed):
+            Replay(client, ParquetFiles(files), target).run()
+        client.close()
+    done = odradek("replay", "--files", *files, "--to", target)
+    assert done.returncode == 0 and "row: up to 15 of 15" in done.stderr, done.stderr
+    assert (
+        odradek("replay", "--files", *files, "--to", target).stdout == f"0 records replayed into {target}\n"
+    )
+    found = facts(broker, target)
+    assert sorted(int(value[1:]) for _, value, _, _ in found) == list(range(15))
+    assert all(key == b"k" + value[1:] for key, value, _, _ in found)
+
+
+def test_files_may_say_the_partition_and_the_time(broker, topics, tmp_path):
+    target = topics.create(partitions=PARTITIONS)
+    times = pa.array([1_790_000_000_000 + number for number in range(4)]).cast(pa.timestamp("ms", "UTC"))
+    parquet(tmp_path / "a.parquet", 0, 4, partition=[1, 0, 1, 0], timestamp=times)
+    Replay(Client(broker), ParquetFiles([str(tmp_path / "a.parquet")]), target).run()
+    assert [(value, time_ms - 1_790_000_000_000) for _, value, _, time_ms in facts(broker, target)] == [
+        (b"v1", 1),
+        (b"v3", 3),
+        (b"v0", 0),
+        (b"v2", 2),
+    ]
+
+
+def test_files_that_cannot_be_replayed_are_refused(odradek, topics, tmp_path):
+    target = topics.create(partitions=1)
+    (tmp_path / "text.parquet").write_text("text")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    pq.write_table(pa.table({"value": [[1]]}), tmp_path / "list.parquet")
+
+    def problem(*arguments: str) -> str:
+        done = odradek("replay", *arguments)
+        assert done.returncode != 0 and "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "no file matches" in problem("--files", str(tmp_path / "absent*"), "--to", target)
+    assert "is not a Parquet file" in problem("--files", str(tmp_path / "text*"), "--to", target)
+    assert "has no column 'value'" in problem("--files", str(tmp_path / "other*"), "--to", target)
+    assert "it must be binary" in problem("--files", str(tmp_path / "list*"), "--to", target)
+    assert "name the one to write to with --to" in problem("--files", "x")
+    assert "give --archive and a topic, or --files" in problem("orders")
+    assert "which topic of the archive?" in problem("--archive", "x")
