@@ -1,6 +1,8 @@
 """Tables and files of an archive without a cluster: storage that refuses, files that are gone, tables of others."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -206,3 +208,25 @@ def test_storage_behind_a_url_is_reached_through_delta_rs(table, monkeypatch):
     before = remote.snapshot().files_of(0)
     remote.replace(before, merge(location, before, Range(0, 0, 20)))
     assert offsets(remote, Range(0, 0, 20)) == list(range(20))
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+import odradek.archiving.archiver, odradek.archiving.replay_sources, odradek.sql.query
+from odradek.archiving.replay import _encoder
+from odradek.archiving.topics import record_decoder
+from odradek.model import TopicPartition
+record_decoder(TopicPartition("t", 0))
+_encoder("t", 1)
+"""
+
+
+def test_nothing_of_it_needs_spark():
+    subprocess.run([sys.executable, "-c", WITHOUT_SPARK], check=True, timeout=200)
+
+
+def test_a_missing_package_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ArchiveError, match=r"pip install '\.\[archive\]'"):
+        Table.open(Location.of(str(tmp_path), "orders"))

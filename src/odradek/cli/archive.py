@@ -29,6 +29,23 @@ Storage = Annotated[
         help="A setting of object storage, like AWS_REGION=eu-west-1; repeatable. The environment counts, too.",
     ),
 ]
+Pattern = Annotated[
+    str | None,
+    Option("--pattern", metavar="REGEX", help="Archive the topics whose whole name matches, new ones too."),
+]
+Once = Annotated[
+    bool, Option("--once", help="End once everything that is there now is archived (the default).")
+]
+Interval = Annotated[
+    float, Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: how often to look.")
+]
+SkipLost = Annotated[
+    bool, Option("--skip-lost", help="Go on where a topic has deleted records before they were archived.")
+]
+MetricsPort = Annotated[
+    int | None,
+    Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics for Prometheus."),
+]
 NoProgress = Annotated[bool, Option("--quiet", "-q", help="Do not report progress.")]
 
 
@@ -41,28 +58,13 @@ def archive(
     topics: Annotated[
         list[str] | None, Argument(metavar="TOPIC...", help="Topics to archive.", complete=complete_topics)
     ] = None,
-    pattern: Annotated[
-        str | None,
-        Option(
-            "--pattern", metavar="REGEX", help="Archive the topics whose whole name matches, new ones too."
-        ),
-    ] = None,
-    once: Annotated[
-        bool, Option("--once", help="End once everything that is there now is archived (the default).")
-    ] = False,
+    pattern: Pattern = None,
+    once: Once = False,
     watch: Annotated[bool, Option("--watch", help="Go on, until Ctrl-C.")] = False,
-    interval: Annotated[
-        float, Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: how often to look.")
-    ] = 60.0,
-    skip_lost: Annotated[
-        bool,
-        Option("--skip-lost", help="Go on where a topic has deleted records before they were archived."),
-    ] = False,
+    interval: Interval = 60.0,
+    skip_lost: SkipLost = False,
     storage: Storage = None,
-    metrics_port: Annotated[
-        int | None,
-        Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics for Prometheus."),
-    ] = None,
+    metrics_port: MetricsPort = None,
     quiet: NoProgress = False,
 ) -> None:
     """Archive topics into Delta tables, one for each topic, that outlive the topics' retention.
