@@ -20,7 +20,10 @@ Command = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory) -> Iterator[RunningBroker]:
-    often = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "100"}
+    often = {
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "100",
+        "log_cleaner_backoff_ms": "50",
+    }
     with running_broker(tmp_path_factory.mktemp("broker"), **often) as broker:
         yield broker
 

@@ -17,6 +17,8 @@ from odradek.archive.tables import Table
 from odradek.archiving.archiver import Archiver, Order
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
+from tests.pipeline.lab import wait_until
+from tests.spark.committed import committed_records
 from tests.support import odradek_command
 
 
@@ -91,6 +93,29 @@ def test_aborted_records_are_left_out_and_open_transactions_are_waited_for(odrad
     producer.commit_transaction(30)
     odradek("archive", topic, "--to", str(archive))
     assert [row["value"] for row in archived_rows(archive, topic)[0]] == [b"committed", b"open"]
+
+
+def test_a_compacted_topic_is_archived_as_it_is_read(odradek, broker, topics, archive):
+    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "1048576"}
+    topic = topics.create(partitions=1, **config)
+    values = [b"%-20d %d" % (number % 3, number) + b"x" * 100_000 for number in range(30)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:  # a batch each, so that there are several segments
+        producer.produce(topic, value, key=value[:20])
+        assert producer.flush(30) == 0
+
+    def offsets() -> list[int]:
+        return [one.offset for one in committed_records(broker.bootstrap, topic)]
+
+    wait_until(lambda: len(offsets()) < len(values), lambda: "the log was not compacted")
+    left = offsets()
+    assert odradek("archive", topic, "--to", str(archive)).returncode == 0
+    (found,) = archived_offsets(archive, topic).values()
+    assert found == sorted(found) and set(found) <= set(left) and found[-3:] == [27, 28, 29]
+    assert {offset % 3 for offset in found} == {0, 1, 2}, "the last value of each key"
+    topics.fill(topic, [b"more"])
+    odradek("archive", topic, "--to", str(archive))
+    assert archived_offsets(archive, topic)[0] == [*found, 30]
 
 
 def test_topics_by_pattern_each_have_a_table(odradek, topics, archive):
