@@ -116,6 +116,17 @@ def test_a_few_bad_values_are_null(sql, topics):
     ]
 
 
+def test_a_time_that_no_calendar_has_gets_a_sentence(odradek, sql, broker, topics):
+    limit = str(2**62)
+    topic = topics.create(partitions=1, name="odd-times", message_timestamp_after_max_ms=limit)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"x", timestamp=1_700_000_000_000_000)
+    assert producer.flush(30) == 0
+    done = odradek("sql", 'SELECT _timestamp FROM "odd-times"')
+    assert done.returncode == 1 and "epoch_ms(_timestamp) is the time as a number" in done.stderr
+    assert sql('SELECT epoch_ms(_timestamp) AS ms FROM "odd-times"') == [{"ms": 1_700_000_000_000_000}]
+
+
 def test_an_archive_and_the_rest_of_its_topic_are_one_table(sql, odradek, broker, topics, archive):
     topic = topics.create(partitions=2, name="history")
     send(broker, topic, range(30))

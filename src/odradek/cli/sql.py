@@ -10,6 +10,7 @@ from odradek.admin.access import Access
 from odradek.cli.access import on_cluster
 from odradek.cli.archive import Storage, failures_told, settings_of
 from odradek.cli.arguments import key_value, time_ms_of
+from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.output import print_columns, print_json_line
 
@@ -82,7 +83,12 @@ def sql(
         )
         reader = None if archive_only else TopicReader(settings_of(cluster))
         result = run(query, reader, settings)
-    PRINTED[form](result)
+    try:
+        PRINTED[form](result)
+    except (OverflowError, ValueError) as error:  # Kafka has times that no calendar has
+        raise CommandError(
+            f"a value cannot be printed, {error}: epoch_ms(_timestamp) is the time as a number"
+        ) from None
 
 
 def _schema(text: str) -> tuple[str, str]:
