@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -204,6 +204,9 @@ bench-packages:
 		$$install >/dev/null 2>&1 || { $$as_root apt-get update -qq && $$install; } >/dev/null 2>&1 \
 		|| echo "$$package: could not be installed"; \
 	done
+
+bench-archive: $(SPARK_INSTALLED) java ## Compare archiving, one table and SQL with Spark and the topic
+	$(BIN)/python -m bench.archive $(ARGS)
 
 bench-spark: $(SPARK_INSTALLED) java ## Compare our Spark source and sink with Spark's own connector
 	$(BIN)/python -m bench.spark $(ARGS)

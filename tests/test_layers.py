@@ -33,10 +33,13 @@ LAYERS = {
     "config": 4,
     "raft": 4,
     "ledger": 4,
+    "archive": 4,
     "spark": 5,
     "admin": 5,
     "console": 6,
     "pipeline": 6,
+    "archiving": 6,
+    "sql": 7,
     "metadata": 5,
     "net": 5,
     "controller": 6,
@@ -67,6 +70,22 @@ STORAGE = [
 ]
 # The rooms of services, from the lowest up.
 SERVICES = ["cluster", "upkeep", "partitions", "coordination"]
+CLIENTS = {
+    *(
+        "admin",
+        "archive",
+        "archiving",
+        "cli",
+        "client",
+        "console",
+        "ledger",
+        "pipeline",
+        "scripts",
+        "spark",
+        "sql",
+    ),
+    "testing",
+}
 PURE = ("acls", "raft", "controller", "replication", "coordinators", "quotas")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
@@ -159,6 +178,9 @@ def test_client_side_knows_no_broker() -> None:
         "config",
         "client",
         "ledger",
+        "archive",
+        "archiving",
+        "sql",
         "admin",
         "console",
         "spark",
@@ -169,11 +191,7 @@ def test_client_side_knows_no_broker() -> None:
     }
     strangers = []
     for name, path in modules():
-        if (
-            name
-            not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
-            or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
-        ):
+        if name not in CLIENTS or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER:
             continue
         for module in imports(path):
             if module.startswith("odradek.") and module.split(".")[1] not in allowed:

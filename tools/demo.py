@@ -13,7 +13,9 @@ What was written stays in the directory, to look at; no process does.
 
 import argparse
 import fcntl
+import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -25,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from bookstore.audit import Check, check_results, check_topic
+from bookstore.audit import Check, check_archives, check_results, check_topic
 from bookstore.backends import BOOKS, ORDERS, RETURNS, SECURITY, TOPICS
 from bookstore.catalog import BY_ID
 from bookstore.drawing import bars, columns, cut, gauge, money, seconds, table
@@ -77,6 +79,10 @@ SENDERS = {
 }
 
 
+ALL_TOPICS = "bookstore-(security|books|orders|returns)"
+NEEDED_BY_ARCHIVES = ("deltalake", "duckdb", "numba")
+
+
 class Demo:
     def __init__(self, screen: Screen, directory: Path, seed: int, with_console: bool = False) -> None:
         self.screen, self.directory = screen, directory
@@ -103,6 +109,8 @@ class Demo:
                 results = read_results(self.bootstrap, self.directory)
                 self.draw(results)
                 self.checks += check_results(self.hour.ledger, results)
+            if all(find_spec(package) for package in NEEDED_BY_ARCHIVES):
+                self.archive_topics("10" if reason is None else "4")
             if self.with_console:
                 self.leave_console_open()
         self.show_checks()
@@ -303,6 +311,28 @@ class Demo:
             reason = cut(f"{met}{facts['odradek.reason']}", REASON_WIDTH)
             rows.append((where, facts["odradek.stage"], reason))
         self.screen.lines(table(("record", "stage", "reason"), sorted(rows)))
+
+    # Archive
+
+    def archive_topics(self, number: str) -> None:
+        """The topics become tables, and are read as one table with what comes after."""
+        self.screen.heading(f"{number}  The topics outlive their retention, as Delta tables")
+        archive = self.directory / "archive"
+        command = f"odradek archive --pattern '{ALL_TOPICS}' --to"
+        self.screen.command(f"{command} archive")
+        output = run_command(f"{command} '{archive}' --quiet", environment(self.bootstrap))
+        self.screen.lines(output.splitlines())
+        counts = " UNION ALL ".join(
+            f"SELECT '{topic}' AS topic, count(*) AS n, count(DISTINCT (_partition, _offset)) AS once FROM \"{topic}\""
+            for topic in TOPICS
+        )
+        self.screen.command(f"odradek sql 'SELECT count(*) … FROM \"{ORDERS}\" …' --archive archive")
+        query = f"odradek sql {shlex.quote(counts)} --archive '{archive}' --format json"
+        output = run_command(query, environment(self.bootstrap))
+        found = {row["topic"]: (row["n"], row["once"]) for row in map(json.loads, output.splitlines())}
+        rows = [(topic, f"{found[topic][0]:,}") for topic in TOPICS]
+        self.screen.lines(table(("topic", "records"), rows, right=(1,)))
+        self.checks += check_archives(self.hour.ledger, found)
 
     # The end
 

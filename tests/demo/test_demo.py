@@ -130,7 +130,9 @@ def test_without_java_the_part_before_spark_is_whole(demo: Callable[..., DemoPro
     assert output.splitlines().count(f"No pipeline: {NO_JAVA}") == 1
     records = play_hour(SEED).ledger.records
     assert verdicts(output) == {
-        f"{topic}, in order by key": [f"{count:,}", f"{count:,}", "✓"] for topic, count in records.items()
+        f"{topic}, {what}": [f"{count:,}", f"{count:,}", "✓"]
+        for topic, count in records.items()
+        for what in ("in order by key", "archived")
     }
     assert "reader: Welcome to the bookstore" in output
     assert_a_broker_died_and_came_back(output)
@@ -180,7 +182,11 @@ def test_every_figure_agrees_with_the_ledger(tmp_path: Path, demo: Callable[...,
     ledger = play_hour(SEED).ledger
     sales = f"{ledger.total.orders:,} for {money(ledger.total.cents)}"
     failures = sum(one.failures for one in ledger.suspicions)
-    expected = {f"{topic}, in order by key": f"{count:,}" for topic, count in ledger.records.items()} | {
+    expected = {
+        f"{topic}, {what}": f"{count:,}"
+        for topic, count in ledger.records.items()
+        for what in ("in order by key", "archived")
+    } | {
         "revenue, minute by minute": sales,
         "suspicious logins": f"{len(ledger.suspicions)} with {failures} failures",
         "orders joined with their returns": f"{len(ledger.returns)} for {money(ledger.refunded_cents)}",

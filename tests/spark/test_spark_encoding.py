@@ -11,7 +11,7 @@ from odradek.records.batch import MAGIC, BatchHeader
 from odradek.records.record import Record, decode_batch, pack_batch
 from odradek.spark.encoding import Encoder
 from odradek.spark.encoding_kernel import murmur2
-from odradek.spark.schema import InvalidColumn
+from odradek.spark.options import InvalidColumn
 
 NOW_MS = 1_700_000_000_123
 

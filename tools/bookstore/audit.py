@@ -2,7 +2,7 @@
 is shown of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .backends import Event
@@ -33,6 +33,19 @@ def check_topic(
     count = sum(map(len, arrived.values()))
     agrees = arrived == wanted and count == ledger.records[topic]
     return Check(f"{topic}, in order by key", f"{ledger.records[topic]:,}", f"{count:,}", agrees)
+
+
+def check_archives(ledger: Ledger, found: Mapping[str, tuple[int, int]]) -> list[Check]:
+    """Every record is in the table of its topic, once. `found`: records, and different offsets."""
+    return [
+        Check(
+            f"{topic}, archived",
+            f"{ledger.records[topic]:,}",
+            f"{count:,}",
+            count == different == ledger.records[topic],
+        )
+        for topic, (count, different) in found.items()
+    ]
 
 
 def check_results(ledger: Ledger, results: Results) -> list[Check]:

@@ -276,8 +276,10 @@ def _option(
         return click.Option([name, *declaration.names], is_flag=True, default=default, **attributes)
     if isinstance(default, Enum):
         default = default.value
-    if not type_.is_list:
-        attributes |= {"default": default, "show_default": default is not None}
+    if (
+        not type_.is_list and default is not None
+    ):  # to click, None would be a value: nothing would be required
+        attributes |= {"default": default, "show_default": True}
     return click.Option(
         [name, *declaration.names],
         type=_click_type(type_, declaration),

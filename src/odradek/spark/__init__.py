@@ -5,6 +5,7 @@ this package before the first session makes them use this one, unless `PYSPARK_P
 
     session          a quiet session with defaults for one machine
     load_typed       a topic whose values are decoded to typed columns
+    table            a topic with its history in an archive
     write_exactly_once  a stream, each row once for readers of committed data
     write_once       the same for a batch
     write_updates    a stream in update mode, at least once
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING
 from odradek.spark.launching import SparkUnavailable, session, use_this_python
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 __all__ = [
     "SparkUnavailable",
     "load_typed",
     "session",
+    "table",
     "write_exactly_once",
     "write_once",
     "write_updates",
@@ -43,6 +45,24 @@ def load_typed(reader: DataFrameReader | DataStreamReader, form: str, schema: st
     from odradek.spark.typed.settling import load
 
     return load(reader, form, schema)
+
+
+def table(
+    spark: SparkSession,
+    *,
+    archive: str,
+    topic: str,
+    options: Mapping[str, str] | None = None,
+    storage: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A topic with its history, as it is now: what is archived, in union with what the topic has beyond it.
+
+    `options` are those of the source, like `kafka.bootstrap.servers`; without them, only what is archived. `storage`:
+    settings of object storage for delta-rs; Spark itself has its own.
+    """
+    from odradek.spark.one_table import table
+
+    return table(spark, archive, topic, options, storage)
 
 
 def write_exactly_once(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:

@@ -12,7 +12,7 @@ made once and sliced.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,11 @@ from odradek.records.compression import Codec, decompress
 from odradek.records.walk import Batch
 from odradek.spark import decoding_kernel as kernel
 from odradek.spark.compiled import read_only
-from odradek.spark.schema import UNDECIDED
-from odradek.spark.typed.columns import Values
-from odradek.spark.typed.decoders import ValueDecoder
+from odradek.spark.options import UNDECIDED
+
+if TYPE_CHECKING:
+    from odradek.spark.typed.columns import Values
+    from odradek.spark.typed.decoders import ValueDecoder
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30  # of one batch; offsets in a column are int32
 MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless one batch alone has more
@@ -94,7 +96,9 @@ class DecodedRows:
         return _binary(kind, rows, self.values, state[kernel.VALUE_BYTES], state[kernel.NULL_VALUES])
 
     @property
-    def raw_values(self) -> Values:
+    def raw_values(self) -> "Values":
+        from odradek.spark.typed.columns import Values  # which needs PySpark's types
+
         used = self.state[kernel.VALUE_BYTES]
         return Values(self.values.data[:used], self.values.ends[: self.rows + 1], self.values.valid)
 
@@ -148,7 +152,7 @@ class Decoder:
     """Converts one partition's chunks to Arrow batches, in exactly the schema that Spark expects."""
 
     def __init__(
-        self, partition: TopicPartition, schema: pa.Schema, typed: ValueDecoder | None = None
+        self, partition: TopicPartition, schema: pa.Schema, typed: "ValueDecoder | None" = None
     ) -> None:
         self._partition, self._schema, self._typed = partition, schema, typed
         self._topics = ConstantColumn(partition.topic, schema.field("topic").type)
@@ -201,6 +205,36 @@ class Decoder:
         if rows.with_headers:
             columns.append(rows.headers(schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns + undecided, schema=schema)
+
+
+class ArchiveDecoder:
+    """Converts rows of an archive to the same columns."""
+
+    def __init__(self, topic: str, schema: pa.Schema, typed: "ValueDecoder | None" = None) -> None:
+        self._schema, self._typed = schema, typed
+        self._topics = ConstantColumn(topic, schema.field("topic").type)
+
+    def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {"topic": self._topics.of(rows.num_rows)}
+        if self._typed is not None:
+            kinds = (self._schema.field(name).type for name in ("value", UNDECIDED))
+            columns["value"], columns[UNDECIDED] = self._typed.decode(_values(rows.column("value")), *kinds)
+        found = [
+            columns[field.name] if field.name in columns else rows.column(field.name).cast(field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(found, schema=self._schema)
+
+
+def _values(column: pa.Array) -> "Values":
+    from odradek.spark.typed.columns import Values
+
+    _, ends, data = column.buffers()
+    count = len(column)
+    numbers = np.frombuffer(ends, np.int32)[column.offset : column.offset + count + 1]
+    whole = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    return Values(whole[numbers[0] : numbers[-1]].copy(), numbers - numbers[0], valid)
 
 
 def _numbers(kind: Any, values: npt.NDArray[np.int64]) -> pa.Array:

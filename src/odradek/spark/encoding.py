@@ -21,7 +21,7 @@ from odradek.client.producing import EncodedRecords
 from odradek.model import TopicPartition
 from odradek.spark import encoding_kernel as kernel
 from odradek.spark.compiled import read_only
-from odradek.spark.schema import InvalidColumn
+from odradek.spark.options import InvalidColumn
 
 _NO_NUMBERS = read_only(np.empty(0, np.int32))
 _NO_BYTES = read_only(np.empty(0, np.uint8))

@@ -48,12 +48,15 @@ SOURCE_OPTIONS = (
     "groupIdPrefix",
     "commitGroup",
     "outageTimeout",
+    "archive",
 )
+ARCHIVE_PREFIX = "archive."  # settings of the storage that an archive is in
 VALUE_FORMATS = ("raw", "json", "csv", "text", "avro")
 SCHEMA_FORMATS = ("json", "csv", "avro")  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 EXACTLY_ONCE_ID = "exactlyOnceId"
+UNDECIDED = "undecided"  # the column with the bytes of values that are left to Spark
 NOT_BY_FORMAT = (
     "Spark does not tell a Python sink which batch it writes, so format('odradek') writes at least once; "
     "use odradek.spark.write_exactly_once(writer, options) for a stream, or write_once(df, options, id=…) for a batch"
@@ -89,6 +92,10 @@ class InvalidOption(ValueError):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"option '{name}': {problem}")
+
+
+class InvalidColumn(ValueError):
+    """The message names the column and what it should be."""
 
 
 class NoTable(ValueError):
@@ -163,6 +170,8 @@ class SourceOptions:
     outage_in_task_ms: int | None  # None: as long as anywhere else
     commit_group: str | None
     values: ValueOptions = ValueOptions()
+    archive: str | None = None
+    archive_storage: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +217,24 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         outage_in_task_ms=poll_timeout_ms,
         commit_group=reader.text("commitGroup") or None,
         values=parse_value_options(given),
+        archive=reader.text("archive") or None,
+        archive_storage=_archive_storage(reader, start, end),
     )
+
+
+def _archive_storage(reader: "_Reader", *limits: Limit) -> tuple[tuple[str, str], ...]:
+    """Settings for the storage of an archive, which finds no offsets by their times."""
+    given = {name: value for name, value in reader.given.items() if name.startswith(ARCHIVE_PREFIX)}
+    if not reader.text("archive"):
+        if given:
+            raise InvalidOption(min(given), "it is for an archive: set the option 'archive', too")
+        return ()
+    if any(limit.kind in (Limit.TIMESTAMP, Limit.TIMESTAMPS) for limit in limits):
+        raise InvalidOption(
+            "archive",
+            "with an archive, start at 'earliest' or at offsets, and filter by the column 'timestamp'",
+        )
+    return tuple(sorted((name.removeprefix(ARCHIVE_PREFIX), value) for name, value in given.items()))
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -259,6 +285,8 @@ class _Reader:
         names = {name.lower(): name for name in known}
         for name in self.given:
             if name in names or name in SPARK_OPTIONS or name.startswith(CLIENT_PREFIX):
+                continue
+            if self.is_source and name.startswith(ARCHIVE_PREFIX):
                 continue
             raise InvalidOption(name, f"no such option; {_hint(name, names)}")
 
@@ -325,6 +353,8 @@ def _properties(reader: _Reader) -> Properties:
         for name, value in reader.given.items()
         if name.startswith(CLIENT_PREFIX)
     }
+    if reader.text("archive"):
+        given.setdefault("isolation.level", "read_committed")  # as what is archived
     try:
         return parse_properties(given)
     except InvalidProperty as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic
 from odradek.model import TopicPartition
+from odradek.spark.history import ArchivePartition, History
 from odradek.spark.offsets import OffsetRange, Offsets
 from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
 from odradek.spark.pattern import compile_java
@@ -37,6 +38,7 @@ class Planner:
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
         self.options, self.cluster = options, cluster
         self._read_committed = options.properties.fetch.read_committed
+        self.history = History(options, cluster)
 
     def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
         """Those of the subscription that exist now. `begun` is what a continued query has read."""
@@ -131,7 +133,9 @@ class Planner:
     def _list(self, timestamps: Offsets) -> Offsets:
         if not timestamps:
             return {}
-        return self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+        offsets = self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+        earliest = {key: offset for key, offset in offsets.items() if timestamps[key] == EARLIEST}
+        return offsets | self.history.begun_before(earliest)
 
     def batch_ranges(self) -> list[OffsetRange]:
         """What a batch query reads."""
@@ -150,6 +154,15 @@ class Planner:
                 )
             ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
         return ranges
+
+    def split(self, ranges: list[OffsetRange]) -> tuple[list[ArchivePartition], list[OffsetRange]]:
+        """What to read from an archive, and what from topics."""
+        for one in ranges:
+            begin = self.history.begin_of(one.partition)
+            if begin is not None and one.start < min(begin, one.end):
+                lost = f"offsets {one.start} to {min(begin, one.end) - 1} of {one.partition} are gone"
+                report_loss(self.options, f"{lost}: its archive begins at {begin}")
+        return self.history.split(ranges)
 
     def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
         """Where a new query starts, if that is not beyond the ends, as an offset from the user may be."""

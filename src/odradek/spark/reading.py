@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from odradek.client.cluster import MissingTopic, borrow_cluster
+from odradek.spark.history import ArchivePartition
 from odradek.spark.kernels import ready
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
@@ -34,6 +35,9 @@ class RangePartition(InputPartition):
 def read_rows(
     partition: InputPartition, options: SourceOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, ArchivePartition):
+        yield from _archived_rows(partition, options, schema)
+        return
     if not isinstance(partition, RangePartition):
         return
     from odradek.client.fetching import OffsetsGone, RangeReader, read_range
@@ -65,6 +69,18 @@ def read_rows(
                 lost = f"offsets {reader.position} to {wanted.end - 1} of {wanted.partition} cannot be read"
                 report_loss(options, f"{lost}: the topic no longer exists", TOPIC_DELETED)
                 break
+    spare_what_stays()
+
+
+def _archived_rows(
+    wanted: ArchivePartition, options: SourceOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    from odradek.archive.rows import read_files
+    from odradek.spark.decoding import ArchiveDecoder
+
+    decoder = ArchiveDecoder(wanted.topic, to_arrow_schema(schema, timezone="UTC"), _typed(options, schema))
+    for batch in read_files(wanted.location, [wanted.path], wanted.range):
+        yield decoder.decode(batch)
     spare_what_stays()
 
 

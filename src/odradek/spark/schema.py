@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.spark.options import InvalidOption, SinkOptions, ValueOptions
+from odradek.spark.options import UNDECIDED, InvalidColumn, InvalidOption, SinkOptions, ValueOptions
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -34,8 +34,6 @@ SOURCE_COLUMNS: list[tuple[str, DataType]] = [
     ("timestampType", IntegerType()),
 ]
 
-UNDECIDED = "undecided"
-
 SINK_COLUMNS: dict[str, list[DataType]] = {
     "key": [BinaryType(), StringType()],
     "value": [BinaryType(), StringType()],
@@ -44,10 +42,6 @@ SINK_COLUMNS: dict[str, list[DataType]] = {
     "headers": [HEADERS],
     "timestamp": [TimestampType(), DoubleType()],
 }
-
-
-class InvalidColumn(ValueError):
-    """The message names the column and what it should be."""
 
 
 def source_schema(include_headers: bool) -> StructType:

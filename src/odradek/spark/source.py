@@ -125,9 +125,11 @@ class OdradekDataSource(DataSource):
         return options
 
 
-def _tasks(ranges: list[OffsetRange], options: SourceOptions) -> list[RangePartition]:
-    pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    return [RangePartition(piece) for piece in pieces]
+def _tasks(ranges: list[OffsetRange], planner: Planner) -> list[InputPartition]:
+    options = planner.options
+    archived, rest = planner.split(ranges)
+    pieces = split_ranges(rest, options.min_partitions, options.max_records_per_partition)
+    return [*archived, *(RangePartition(piece) for piece in pieces)]
 
 
 class BatchReader(DataSourceReader):
@@ -139,7 +141,8 @@ class BatchReader(DataSourceReader):
         options = self._options
         warn_of_ignored(options.properties)
         with borrow_cluster(options.properties.client) as cluster:
-            return _tasks(Planner(options, cluster).batch_ranges(), options)
+            planner = Planner(options, cluster)
+            return _tasks(planner.batch_ranges(), planner)
 
     @iterated_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -248,8 +251,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begun == ends:
             return []
         with self._cluster(is_known=True) as cluster:
-            ranges = Planner(options, cluster).stream_ranges(begun, ends)
-        return _tasks(ranges, options)
+            planner = Planner(options, cluster)
+            return _tasks(planner.stream_ranges(begun, ends), planner)
 
     @iterated_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

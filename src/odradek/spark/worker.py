@@ -20,15 +20,16 @@ from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
+from odradek.archive.failures import ArchiveError
 from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.errors import KafkaError
-from odradek.spark.options import InvalidOption, NoTable
+from odradek.spark.options import InvalidColumn, InvalidOption, NoTable
 from odradek.spark.planning import DataLoss
-from odradek.spark.schema import InvalidColumn
 
 OWN_ERRORS = (
+    ArchiveError,
     InvalidOption,
     NoTable,
     InvalidColumn,

@@ -38,6 +38,8 @@ class TopicSource:
     fail_on_data_loss: bool
     headers: bool
     kafka: Mapping[str, str] = field(repr=False)
+    archive: str = ""  # where the history of the topics is
+    archive_storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,11 @@ def _topics(table: Table, kafka: Settings) -> TopicSource:
     start = table.text("start", "earliest")
     if start not in ("earliest", "latest") and not start.startswith("{") and not start.isdigit():
         table.complain("start", "this must be earliest, latest, a time in milliseconds, or offsets as JSON")
+    archive = table.text("archive")
+    if archive and start.isdigit():
+        table.complain(
+            "start", "an archive is not searched by time: start at earliest, and filter by _timestamp"
+        )
     return TopicSource(
         topics=table.texts("topic") + table.texts("topics"),
         pattern=table.text("pattern"),
@@ -79,6 +84,8 @@ def _topics(table: Table, kafka: Settings) -> TopicSource:
         fail_on_data_loss=table.flag("fail_on_data_loss", True),
         headers=table.flag("headers"),
         kafka={**READ_COMMITTED, **kafka, **table.settings("kafka")},
+        archive=archive,
+        archive_storage=table.settings("archive_storage") if archive else {},
     )
 
 

@@ -17,6 +17,7 @@ from odradek.pipeline.kinds import topics
 from odradek.pipeline.kinds.source import Offsets, SourceKind
 from odradek.pipeline.kinds.topics import kafka_options
 from odradek.pipeline.rows.decoding import schema_text
+from odradek.spark.options import ARCHIVE_PREFIX
 from odradek.spark.typed.settling import is_faithful, with_values
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class TopicSourceKind(SourceKind):
         else:
             options["subscribe"] = ",".join(self.origin.topics)
         options["failOnDataLoss"] = str(self.origin.fail_on_data_loss).lower()
+        if self.origin.archive:
+            options["archive"] = self.origin.archive
+            options |= {
+                f"{ARCHIVE_PREFIX}{name}": value for name, value in self.origin.archive_storage.items()
+            }
         return options
 
     def stream(self, spark: "SparkSession", group: str, *, headers: bool, named: bool) -> DataFrame:

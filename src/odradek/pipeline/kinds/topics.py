@@ -176,6 +176,20 @@ def check_source(pipeline: Pipeline, key: Key, origin: TopicSource) -> None:
                     f"('odradek topic create {name}'), or correct the name"
                 )
                 raise pipeline.error((*key, where), problem)
+    if origin.archive:
+        _check_archives(pipeline, key, origin)
+
+
+def _check_archives(pipeline: Pipeline, key: Key, origin: TopicSource) -> None:
+    from odradek.archive.failures import ArchiveError
+    from odradek.archive.location import Location
+    from odradek.archive.tables import Table
+
+    for name in origin.topics:
+        try:
+            Table.open(Location.of(origin.archive, name, origin.archive_storage)).pinned()
+        except ArchiveError as error:
+            raise pipeline.error((*key, "archive"), str(error)) from None
 
 
 def check_declaration(

@@ -29,7 +29,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from odradek.pipeline.file.definition import Pipeline, Source
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.rows.reasons import GENERIC, reason_for
-from odradek.spark.schema import UNDECIDED
+from odradek.spark.options import UNDECIDED
 from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder, fetch_schema
 
 ROW = "__row"

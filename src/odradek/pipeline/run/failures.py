@@ -23,8 +23,7 @@ from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
 from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.rows.expectations import FAILED
-from odradek.spark.options import InvalidOption
-from odradek.spark.schema import InvalidColumn
+from odradek.spark.options import InvalidColumn, InvalidOption
 
 
 class Kind(Enum):
@@ -43,7 +42,10 @@ class Failure:
 
 SQLSTATE = re.compile(r"SQLSTATE: (\w{5})")
 OUTAGE = re.compile(r"\b(?:TimedOut|ConnectionLost)\b[^:\n]*: *([^\n]*)")
-OURS = re.compile(r"\b(?:DataLoss|InvalidOption|InvalidColumn|MissingTopic|InvalidProperty): ([^\n]*)")
+OURS = re.compile(
+    r"\b(?:DataLoss|InvalidOption|InvalidColumn|MissingTopic|InvalidProperty"
+    r"|OtherTopic|RecordsLost|MissingArchive|MissingExtra): ([^\n]*)"
+)
 USER_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] ([^\n]*?)(?: SQLSTATE|\n|$)")
 SPARK_MESSAGE = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] (?=([^\n]*))")
 PYTHON_ERROR = re.compile(r"^(?:\s*)([A-Za-z_][\w.]*(?:Error|Exception)): ([^\n]*)$", re.MULTILINE)
@@ -59,7 +61,7 @@ DATA_STATES = ("22", "P0001")
 BRIDGE = "Py4JJavaError"
 WORKER_ERROR = "PythonException"
 FRAME = re.compile(r'File "([^"]+)", line \d+')
-OUR_CODE = re.compile(r"\bodradek/(?:spark|client|pipeline)/")
+OUR_CODE = re.compile(r"\bodradek/(?:spark|client|pipeline|archive)/")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
 DATABASE = re.compile(r"\bDatabase(Away|Refused): ([^\n]*)")

@@ -10,7 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from odradek.spark.schema import UNDECIDED, quoted
+from odradek.spark.options import UNDECIDED
+from odradek.spark.schema import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

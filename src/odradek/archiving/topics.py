@@ -1,0 +1,126 @@
+"""A topic as a round needs it, on a cluster: what it has, and its ranges written to files, several partitions at once.
+
+Only committed records are read, up to the last stable offset. A file ends early once it is large; the next round goes
+on from there.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from odradek.archive.describing import describe
+from odradek.archive.layout import Range, file_name
+from odradek.archive.location import Location
+from odradek.archive.planning import Topic
+from odradek.archive.rows import FILE_BYTES, HEADERS, SCHEMA, FileWriter
+from odradek.archiving.rounds import Part
+from odradek.client.cluster import Cluster, borrow_cluster
+from odradek.client.fetching import OffsetsGone, RangeReader, read_range
+from odradek.client.settings import ClientSettings, FetchSettings
+from odradek.model import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.spark.decoding import Decoder
+
+FETCH = FetchSettings(read_committed=True)
+RECORD_TIMEOUT_S = 120.0  # a stable offset that is not readable for that long is a fault
+DECODED = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS),
+    ]
+)
+
+
+class ClusterTopic:
+    def __init__(self, settings: ClientSettings, topic: str, location: Location) -> None:
+        self._settings, self._topic, self._location = settings, topic, location
+        self._was_reached = self._is_stopped = False
+
+    def describe(self) -> Topic:
+        with borrow_cluster(self._settings, was_reached=self._was_reached) as cluster:
+            topic = describe(cluster, self._topic)
+            self._was_reached = True
+        return topic
+
+    def topic_id(self) -> UUID:
+        with borrow_cluster(self._settings, was_reached=True) as cluster:
+            return cluster.topic_ids([self._topic])[self._topic]
+
+    def write(self, ranges: Sequence[Range]) -> list[Part]:
+        if not ranges:
+            return []
+        workers = min(len(ranges), os.cpu_count() or 1)
+        self._is_stopped = False
+        with ThreadPoolExecutor(workers, thread_name_prefix="archive") as pool:
+            try:
+                return list(pool.map(self._write, ranges))
+            except BaseException:  # Ctrl-C, too: the other threads end their files early
+                self._is_stopped = True
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _write(self, wanted: Range) -> Part:
+        writer = FileWriter(self._location, file_name(wanted))
+        reached = wanted.start
+        try:
+            with borrow_cluster(self._settings, was_reached=True) as cluster:
+                for end, batches in self._read(cluster, wanted):
+                    for batch in batches:
+                        writer.append(batch)
+                    reached = end
+                    if writer.size >= FILE_BYTES or self._is_stopped:
+                        break
+            done = wanted._replace(end=reached)
+            if writer.rows:
+                return Part(done, writer.finish(done))
+        except BaseException:
+            writer.discard()
+            raise
+        writer.discard()
+        return Part(done, None)
+
+    def _read(self, cluster: Cluster, wanted: Range) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """Rows with the offset that they reach to. It ends early where records have been deleted meanwhile: the next
+        round's plan then says what is lost."""
+        partition = TopicPartition(self._topic, wanted.partition)
+        reader = RangeReader(cluster, partition, wanted.start, wanted.end, FETCH, RECORD_TIMEOUT_S)
+        decoder = record_decoder(partition)
+        try:
+            with closing(read_range(reader)) as chunks:
+                for chunk in chunks:
+                    rows = decoder.decode(chunk, wanted.start, wanted.end)
+                    yield min(chunk.next_offset, wanted.end), (_columns(one) for one in rows)
+        except OffsetsGone:
+            return
+
+
+@cache
+def _kernels() -> None:
+    from odradek.spark.kernels import ready
+
+    ready("reading")
+
+
+def record_decoder(partition: TopicPartition) -> "Decoder":
+    """From chunks of a partition to Arrow batches with the columns of `DECODED`."""
+    from odradek.spark.decoding import Decoder  # imports numba, which takes a moment
+
+    _kernels()
+    return Decoder(partition, DECODED)
+
+
+def _columns(batch: pa.RecordBatch) -> Any:
+    return batch.select(SCHEMA.names)

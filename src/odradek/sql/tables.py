@@ -1,0 +1,141 @@
+"""What a name in a query stands for: a topic, or its archive in union with what the topic has beyond it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from odradek.archive.failures import Final, MissingArchive
+from odradek.archive.layout import ArchivedFile, Snapshot
+from odradek.archive.location import Location
+from odradek.archive.planning import check_tail
+from odradek.sql import columns
+from odradek.sql.columns import identifier
+from odradek.sql.reading import SCHEMA, TopicReader
+
+SAMPLED = 5000  # values that decide on the columns, from each end
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`schemas`: columns by topic; those of the empty name are for every topic. Times are in milliseconds."""
+
+    archive: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
+    from_ms: int | None = None
+    to_ms: int | None = None
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tables:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, reader: TopicReader | None, settings: Settings
+    ) -> None:
+        """Without a reader only archives are read."""
+        self._connection, self._reader, self._settings = connection, reader, settings
+        self.archived = 0  # how many of the tables have an archive
+        self._found: list[str] | None = None  # the topics of the cluster
+
+    def add(self, name: str) -> bool:
+        """Make a name known to the connection; False if there is neither a topic nor an archive of that name."""
+        history = self._history(name)
+        tail = self._tail(name, history)
+        if history is None and tail is None:
+            return False
+        self.archived += history is not None
+        parts, samples = [], []
+        if tail is not None:
+            parts.append(self._register(f"tail of {name}", tail))
+            samples.append(_ends_of(tail))
+        if history is not None and (dataset := self._dataset(name, history)) is not None:
+            parts.append(self._register(f"archive of {name}", dataset))
+            samples.append(dataset.head(SAMPLED, columns=["value"]))
+        names = ", ".join(f'"{column}"' for column in SCHEMA.names)
+        union = " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts)
+        raw = f"(SELECT * FROM ({union}) {self._within()})"
+        sample = self._register(
+            f"sample of {name}", pa.concat_tables([one.select(["value"]) for one in samples])
+        )
+        query = columns.view(raw, self._fields(name, sample))
+        self._connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {query}")
+        return True
+
+    def _register(self, name: str, rows: Any) -> str:
+        self._connection.register(name, rows)
+        return identifier(name)
+
+    def _fields(self, name: str, sample: str) -> dict[str, str]:
+        schemas = self._settings.schemas
+        ddl = schemas.get(name, schemas.get(""))
+        if ddl is not None:
+            return columns.given(self._connection, ddl)
+        return columns.inferred(self._connection, sample)
+
+    def _within(self) -> str:
+        bounds = ((">=", self._settings.from_ms), ("<", self._settings.to_ms))
+        found = [f'"timestamp" {sign} make_timestamptz({ms * 1000})' for sign, ms in bounds if ms is not None]
+        return f"WHERE {' AND '.join(found)}" if found else ""
+
+    # A topic
+
+    def _tail(self, name: str, history: Snapshot | None) -> pa.Table | None:
+        if self._reader is None or name not in self._topics():
+            return None
+        begun = {} if history is None else self._begun(name, history)
+        ranges = self._reader.ranges(name, begun, self._settings.from_ms)
+        return self._reader.read(name, ranges)
+
+    def _topics(self) -> list[str]:
+        if self._found is None:
+            assert self._reader is not None
+            self._found = self._reader.topics()
+        return self._found
+
+    def _begun(self, name: str, history: Snapshot) -> Mapping[int, int]:
+        """Where the tail begins. Refuses a gap, and another topic of that name."""
+        assert self._reader is not None
+        try:
+            check_tail(self._reader.describe(name), history)
+        except Final as error:
+            raise Final(f"{error}: --archive-only queries what is archived") from None
+        return history.ends
+
+    # An archive
+
+    def _location(self, name: str) -> Location:
+        assert self._settings.archive is not None
+        return Location.of(self._settings.archive, name, self._settings.storage)
+
+    def _history(self, name: str) -> Snapshot | None:
+        if self._settings.archive is None:
+            return None
+        from odradek.archive.tables import Table
+
+        try:
+            return Table.open(self._location(name)).snapshot()
+        except MissingArchive:
+            return None
+
+    def _dataset(self, name: str, snapshot: Snapshot) -> Any:
+        import pyarrow.dataset as ds
+
+        paths = [one.path for one in snapshot.files if self._is_wanted(one)]
+        if not paths:
+            return ds.dataset(SCHEMA.empty_table())
+        return ds.dataset(paths, filesystem=self._location(name).filesystem(), format="parquet")
+
+    def _is_wanted(self, file: ArchivedFile) -> bool:
+        from_ms, to_ms = self._settings.from_ms, self._settings.to_ms
+        too_old = (
+            from_ms is not None and file.max_timestamp_ms is not None and file.max_timestamp_ms < from_ms
+        )
+        too_new = to_ms is not None and file.min_timestamp_ms is not None and file.min_timestamp_ms >= to_ms
+        return not (too_old or too_new)
+
+
+def _ends_of(table: pa.Table) -> pa.Table:
+    if table.num_rows <= 2 * SAMPLED:
+        return table
+    return pa.concat_tables([table.slice(0, SAMPLED), table.slice(table.num_rows - SAMPLED)])

@@ -1,0 +1,328 @@
+"""`odradek archive` on a real broker."""
+
+import json
+import signal
+import subprocess
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek.archive.failures import AnotherArchiver
+from odradek.archive.layout import Range
+from odradek.archive.location import Location
+from odradek.archive.tables import Table
+from odradek.archiving.archiver import Archiver, Order
+from odradek.client.settings import ClientSettings
+from tests.archive.conftest import archived_offsets, archived_rows
+from tests.pipeline.lab import wait_until
+from tests.spark.committed import committed_records
+from tests.support import odradek_command
+
+
+def order(broker, archive: Path, *topics: str, **options) -> Order:
+    host, _, port = broker.bootstrap.partition(":")
+    return Order(ClientSettings(((host, int(port)),)), str(archive), topics, **options)
+
+
+def archiver(broker, archive, *topics, **options) -> Archiver:
+    return Archiver(order(broker, archive, *topics, **options), lambda done: None, lambda text: None)
+
+
+def test_a_topic_is_archived_and_later_what_is_new(odradek, topics, archive):
+    topic = topics.create(partitions=2)
+    topics.fill(topic, [b"%d" % number for number in range(1000)], lambda index: index % 2)
+    done = odradek("archive", topic, "--to", str(archive))
+    assert (done.returncode, done.stdout) == (0, "1000 records archived\n"), done.stderr
+    assert f"{topic}: 1000 records archived" in done.stderr and "up to date" in done.stderr
+    topics.fill(topic, [b"more"])
+    assert odradek("archive", topic, "--to", str(archive), "--once", "-q").stdout == "1 records archived\n"
+    assert odradek("archive", topic, "--to", str(archive), "-q").stdout == "0 records archived\n"
+    assert archived_offsets(archive, topic) == {0: list(range(501)), 1: list(range(500))}
+
+
+def test_rows_have_everything_that_records_have(odradek, broker, topics, archive):
+    topic = topics.create(partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(
+        topic, key=b"k", value=b"v", headers=[("a", b"1"), ("b", None)], timestamp=1_700_000_000_123
+    )
+    producer.produce(topic, value=None, timestamp=1_700_000_000_124)
+    assert producer.flush(30) == 0
+    assert odradek("archive", topic, "--to", str(archive)).returncode == 0
+    first, second = archived_rows(archive, topic)[0]
+    assert first == {
+        "key": b"k",
+        "value": b"v",
+        "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+        "timestamp": datetime.fromtimestamp(1_700_000_000.123, UTC),
+        "timestampType": 0,
+        "offset": 0,
+        "partition": 0,
+    }
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+def test_the_table_says_where_the_tail_begins(odradek, topics, archive):
+    topic = topics.create(partitions=2)
+    topics.fill(topic, [b"a", b"b", b"c"])
+    odradek("archive", topic, "--to", str(archive))
+    snapshot = Table.open(Location.of(str(archive), topic)).snapshot()
+    assert dict(snapshot.ends) == {0: 3, 1: 0}
+    (file,) = snapshot.files
+    assert (file.range, file.rows) == (Range(0, 0, 3), 3)
+    assert file.min_timestamp_ms <= file.max_timestamp_ms
+
+
+def test_aborted_records_are_left_out_and_open_transactions_are_waited_for(odradek, broker, topics, archive):
+    topic = topics.create(partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value=value)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"open")
+    producer.flush(30)
+    odradek("archive", topic, "--to", str(archive))
+    assert [row["value"] for row in archived_rows(archive, topic)[0]] == [b"committed"]
+    producer.commit_transaction(30)
+    odradek("archive", topic, "--to", str(archive))
+    assert [row["value"] for row in archived_rows(archive, topic)[0]] == [b"committed", b"open"]
+
+
+def test_a_compacted_topic_is_archived_as_it_is_read(odradek, broker, topics, archive):
+    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "1048576"}
+    topic = topics.create(partitions=1, **config)
+    values = [b"%-20d %d" % (number % 3, number) + b"x" * 100_000 for number in range(30)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:  # a batch each, so that there are several segments
+        producer.produce(topic, value, key=value[:20])
+        assert producer.flush(30) == 0
+
+    def offsets() -> list[int]:
+        return [one.offset for one in committed_records(broker.bootstrap, topic)]
+
+    wait_until(lambda: len(offsets()) < len(values), lambda: "the log was not compacted")
+    left = offsets()
+    assert odradek("archive", topic, "--to", str(archive)).returncode == 0
+    (found,) = archived_offsets(archive, topic).values()
+    assert found == sorted(found) and set(found) <= set(left) and found[-3:] == [27, 28, 29]
+    assert {offset % 3 for offset in found} == {0, 1, 2}, "the last value of each key"
+    topics.fill(topic, [b"more"])
+    odradek("archive", topic, "--to", str(archive))
+    assert archived_offsets(archive, topic)[0] == [*found, 30]
+
+
+def test_topics_by_pattern_each_have_a_table(odradek, topics, archive):
+    names = [topics.create(partitions=1, name=f"shop.{name}") for name in ("orders", "returns")]
+    topics.create(partitions=1, name="shopping")
+    for name in names:
+        topics.fill(name, [b"x"])
+    assert odradek("archive", "--pattern", r"shop\..*", "--to", str(archive)).stdout == "2 records archived\n"
+    assert sorted(path.name for path in archive.iterdir()) == names
+
+
+def test_a_topic_that_fails_does_not_keep_the_others_from_being_archived(odradek, topics, archive):
+    good = topics.create(partitions=1)
+    topics.fill(good, [b"a"])
+    done = odradek("archive", "absent", good, "--to", str(archive))
+    assert done.returncode == 1 and "topic 'absent' does not exist" in done.stderr
+    assert archived_offsets(archive, good) == {0: [0]}
+
+
+def test_many_small_commits_are_merged_and_readers_see_the_same(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    one = archiver(broker, archive, topic)
+    for number in range(21):
+        topics.fill(topic, [b"%d" % number])
+        assert one.run_once() == 1
+    snapshot = Table.open(Location.of(str(archive), topic)).snapshot()
+    assert len(snapshot.files) <= 4
+    assert archived_offsets(archive, topic) == {0: list(range(21))}
+    older = Table.open(Location.of(str(archive), topic), version=9)
+    assert all((archive / topic / file.path).exists() for file in older.pinned().files), (
+        "for those who read it"
+    )
+    assert dict(older.pinned().ends) != dict(snapshot.ends)
+
+
+def test_versions_survive_a_checkpoint_of_the_log(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    archiver(broker, archive, topic).run_once()
+    from deltalake import DeltaTable
+
+    DeltaTable(str(archive / topic)).create_checkpoint()
+    topics.fill(topic, [b"b"])
+    archiver(broker, archive, topic).run_once()
+    assert archived_offsets(archive, topic) == {0: [0, 1]}
+
+
+def test_of_two_archivers_the_second_is_refused(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    location = Location.of(str(archive), topic)
+    one, other = archiver(broker, archive, topic), archiver(broker, archive, topic)
+    one.run_once()
+    other.run_once()
+    topics.fill(topic, [b"b"])
+    # Both have read the table; one commits while the other is reading the topic.
+    work, _ = other._archiver(topic)
+    write = work._source.write
+
+    def overtaken(ranges):
+        parts = write(ranges)
+        one.run_once()
+        return parts
+
+    work._source.write = overtaken
+    with pytest.raises(AnotherArchiver, match="was first: this one has added nothing"):
+        other.run_once()
+    assert archived_offsets(archive, topic) == {0: [0, 1]}
+    assert dict(Table.open(location).snapshot().ends) == {0: 2}
+
+
+def test_bad_input_gets_a_sentence(odradek, topics, archive, tmp_path):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+
+    def problem(*arguments: str) -> str:
+        done = odradek("archive", *arguments)
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "Missing option '--to'" in problem(topic)
+    assert "give a --pattern" in problem("--to", str(archive))
+    assert "give one of them" in problem(topic, "--to", str(archive), "--once", "--watch")
+    assert "topic 'absent' does not exist" in problem("absent", "--to", str(archive))
+    assert "no topic matches nothing" in problem("--pattern", "nothing", "--to", str(archive))
+    (tmp_path / "file").write_text("")
+    assert "cannot write the archive" in problem(topic, "--to", str(tmp_path / "file"))
+
+
+def test_a_topic_that_was_created_again_is_refused(odradek, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    odradek("archive", topic, "--to", str(archive))
+    topics.delete(topic)
+    topics.create(partitions=1, name=topic)
+    done = odradek("archive", topic, "--to", str(archive))
+    assert done.returncode == 1 and "was deleted and created again" in done.stderr
+
+
+def test_records_deleted_before_they_were_archived(odradek, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    odradek("archive", topic, "--to", str(archive))
+    topics.fill(topic, [b"b", b"c", b"d"])
+    deleted = odradek("topic", "delete-records", topic, "--partition", "0", "--before", "3", "--yes")
+    assert deleted.returncode == 0, deleted.stderr
+    done = odradek("archive", topic, "--to", str(archive))
+    assert done.returncode == 1 and f"offsets 1 to 2 of {topic}-0 were deleted" in done.stderr
+    done = odradek("archive", topic, "--to", str(archive), "--skip-lost")
+    assert (
+        done.returncode == 0 and f"warning: offsets 1 to 2 of {topic}-0 are not in the archive" in done.stderr
+    )
+    assert archived_offsets(archive, topic) == {0: [0, 3]}
+
+
+def test_a_short_retention_is_warned_of(odradek, broker, topics, archive):
+    topic = topics.create(partitions=1, retention_ms="3600000")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    old_ms = int(datetime.now(UTC).timestamp() * 1000) - 3_000_000
+    producer.produce(topic, value=b"old", timestamp=old_ms)
+    assert producer.flush(30) == 0
+    done = odradek("archive", topic, "--to", str(archive))
+    assert "deletes records after 60 minutes" in done.stderr and "is 50 minutes old" in done.stderr
+
+
+def test_partitions_are_added(odradek, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    odradek("archive", topic, "--to", str(archive))
+    assert odradek("topic", "alter", topic, "--partitions", "2").returncode == 0
+    topics.fill(topic, [b"b"], 1)
+    odradek("archive", topic, "--to", str(archive))
+    assert archived_offsets(archive, topic) == {0: [0], 1: [0]}
+
+
+def test_watching_goes_on_reports_and_counts(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    reported = []
+    one = Archiver(order(broker, archive, topic), reported.append, lambda text: None)
+    passes = iter([b"b", b"c"])
+
+    def wait() -> bool:
+        value = next(passes, None)
+        if value is not None:
+            topics.fill(topic, [value])
+        return value is not None
+
+    one.run(wait)
+    assert [done.rows for done in reported] == [1, 1, 1]
+    assert archived_offsets(archive, topic) == {0: [0, 1, 2]}
+    text = one.metrics.text()
+    assert f'odradek_archive_rows_total{{topic="{topic}"}} 3' in text
+    assert f'odradek_archive_lag_records{{topic="{topic}",partition="0"}} 0' in text
+    assert f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 3' in text
+
+
+def test_one_topic_that_cannot_be_archived_any_more_does_not_stop_the_others(broker, topics, archive):
+    good, bad = topics.create(partitions=1), topics.create(partitions=1)
+    for topic in (good, bad):
+        topics.fill(topic, [b"a"])
+    warned = []
+    one = Archiver(order(broker, archive, good, bad), lambda done: None, warned.append)
+    passes = iter([True, True])
+
+    def wait() -> bool:
+        if not warned:
+            topics.delete(bad)
+            topics.create(partitions=1, name=bad)
+        topics.fill(good, [b"more"])
+        return next(passes, False)
+
+    one.run(wait)
+    assert [text for text in warned if bad in text and "is not archived any more" in text] == warned
+    assert len(warned) == 1
+    assert archived_offsets(archive, good) == {0: [0, 1, 2]}
+
+
+def test_a_table_is_read_by_other_tools(odradek, topics, archive):
+    """By delta-rs itself, with statistics that prune."""
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [json.dumps({"n": number}).encode() for number in range(10)])
+    odradek("archive", topic, "--to", str(archive))
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(archive / topic))
+    assert table.to_pyarrow_table(columns=["offset"]).column("offset").to_pylist() == list(range(10))
+
+
+def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topics, archive):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b"a"])
+    command = odradek_command("-b", broker.bootstrap, "archive", topic, "--to", str(archive))
+    options = ["--watch", "--interval", "0.1", "--metrics-port", "0"]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = process.stderr.readline().removeprefix("metrics at ").strip()
+        assert "1 records archived" in process.stderr.readline()
+        topics.fill(topic, [b"b"])
+        assert "1 records archived" in process.stderr.readline()
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+    assert archived_offsets(archive, topic) == {0: [0, 1]}
