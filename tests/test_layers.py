@@ -37,6 +37,7 @@ LAYERS = {
     "admin": 5,
     "console": 6,
     "pipeline": 6,
+    "mirror": 7,
     "metadata": 5,
     "net": 5,
     "controller": 6,
@@ -163,6 +164,7 @@ def test_client_side_knows_no_broker() -> None:
         "console",
         "spark",
         "pipeline",
+        "mirror",
         "scripts",
         "cli",
         "testing",
@@ -171,7 +173,18 @@ def test_client_side_knows_no_broker() -> None:
     for name, path in modules():
         if (
             name
-            not in ("admin", "cli", "client", "console", "ledger", "pipeline", "scripts", "spark", "testing")
+            not in (
+                "admin",
+                "cli",
+                "client",
+                "console",
+                "ledger",
+                "mirror",
+                "pipeline",
+                "scripts",
+                "spark",
+                "testing",
+            )
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -341,8 +341,13 @@ class SimulatedCluster:
         for topic in request.topic_data:
             results = []
             for data in topic.partition_data:
+                log = self.topics[topic.name][1][data.index] if topic.name in self.topics else Log()
+                end = log.end
                 code = self._append(node, request, topic.name, data.index, bytes(data.records or b""))
-                results.append(PartitionProduceResponse(index=data.index, error_code=int(code)))
+                offset = end if log.end > end else -1
+                results.append(
+                    PartitionProduceResponse(index=data.index, error_code=int(code), base_offset=offset)
+                )
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=results))
         return ProduceResponse(responses=responses)
 

@@ -44,6 +44,7 @@ MODULES = {
     "certificates": "certificates",
     "console": "console",
     "pipeline": "pipeline",
+    "mirror": "mirror",
     "profile": "profile",
     "scripts": "scripts",
     "completion": "completion_script",
