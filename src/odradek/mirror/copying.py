@@ -145,6 +145,7 @@ class Copier:
         self._stopping = threading.Event()
         self._ids = ("", "")
         self._batches: list[EncodedRecords] = []
+        self._sent_next = 0
 
     def stop(self) -> None:
         """At the end of the transaction that is open."""
@@ -257,6 +258,7 @@ class Copier:
 
     def _record(self, step: Step) -> Outcome:
         assert isinstance(step, steps.Record)
+        self._sent_next = step.position.next
         self._producer.send([self._positions.encoded(self.copy, step.position)])
         self._producer.flush()
         return steps.Succeeded()
@@ -270,6 +272,7 @@ class Copier:
         progress.records += sum(one.row_count for one in self._batches)
         progress.bytes += sum(len(one.records) for one in self._batches)
         progress.transactions += 1
+        progress.next_offset = self._sent_next
         self._batches = []
         return steps.Succeeded()
 

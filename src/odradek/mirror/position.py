@@ -59,6 +59,7 @@ class Position:
     records: int
     total: int
     number: int
+    origin: int = 0  # the source's offset at which the copy begins
     epoch: int = NO_EPOCH  # the source's leader epoch at the last batch
 
     @property

@@ -193,7 +193,9 @@ class CopyProtocol:
     def __init__(self, copy: Copy, copy_name: str, *, once: bool = False, accepts_loss: bool = False) -> None:
         self._copy, self._copy_name, self._once, self._accepts_loss = copy, copy_name, once, accepts_loss
         self._ids = ("", "")
-        self._number = self._total = 0  # of what is committed: transactions, records
+        self._number = self._total = self._origin = (
+            0  # of what is committed: transactions, records, first offset
+        )
         self._begin = self.next = (
             0  # what is not committed yet begins at one; the other is to be fetched next
         )
@@ -245,11 +247,12 @@ class CopyProtocol:
         if not found.is_copy_empty:
             return Stop(NotOurs(_not_ours(self._copy, self._copy_name)))
         self._total, self._epoch = 0, NO_EPOCH
-        self._begin = self.next = found.start
+        self._begin = self.next = self._origin = found.start
         return self._fetch_next()
 
     def _go_on_after(self, position: Position) -> None:
-        self._number, self._total, self._epoch = position.number, position.total, position.epoch
+        self._number, self._total = position.number, position.total
+        self._origin, self._epoch = position.origin, position.epoch
         self._begin = self.next = position.next
 
     def _gone(self, earliest: int, latest: int) -> Step:
@@ -294,6 +297,7 @@ class CopyProtocol:
                 records=fetched.records,
                 total=self._total + fetched.records,
                 number=self._number + 1,
+                origin=self._origin,
                 epoch=fetched.epoch,
             )
         )

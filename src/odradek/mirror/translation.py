@@ -30,18 +30,24 @@ class Span(NamedTuple):
 
 
 def spans_of(positions: Iterable[Position]) -> list[Span]:
-    """The kept transactions, and between them what was copied by those that are not kept. All are of one pair of
+    """The kept transactions, and before each what was copied by those that are not kept. All are of one pair of
     topics; those whose place in the copy is not known count as not kept."""
     spans: list[Span] = []
-    before: Position | None = None
+    total, source, target = 0, -1, 0  # where the span before has ended
     for one in sorted(positions, key=lambda position: position.number):
         if one.target == NO_TARGET:
             continue
-        if before is not None and one.number > before.number + 1:
-            missing = one.total - one.records - before.total
-            spans.append(Span(before.next, one.begin, before.target_next, one.target, missing))
+        spans.append(
+            Span(
+                one.origin if source < 0 else source,
+                one.begin,
+                target,
+                one.target,
+                one.total - one.records - total,
+            )
+        )
         spans.append(Span(one.begin, one.next, one.target, one.target_next, one.records))
-        before = one
+        total, source, target = one.total, one.next, one.target_next
     return spans
 
 

@@ -1,0 +1,181 @@
+"""What tests of mirrors on real brokers share: files, the ledger of both sides, and processes."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from odradek.client.cluster import EARLIEST, LATEST, Cluster
+from odradek.client.fetching import RangeReader
+from odradek.client.settings import ClientSettings, FetchSettings
+from odradek.records.record import Headers, decode_batch
+from tests.support import odradek_command, run_command
+
+# Small fetches, so that little data takes many transactions, and little patience with an empty log.
+SMALL = {"fetch.min.bytes": "1", "fetch.max.wait.ms": "50", "max.partition.fetch.bytes": "2000"}
+
+
+class Copied(NamedTuple):
+    """What must be the same on both sides."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def write_file(
+    directory: Path,
+    west: str,
+    east: str,
+    topics: str = 'names = ["orders"]',
+    groups: str = "",
+    source: Mapping[str, str] = SMALL,
+    names: tuple[str, str] = ("west", "east"),
+) -> Path:
+    def settings(bootstrap: str, more: Mapping[str, str]) -> str:
+        return "".join(
+            f'"{name}" = "{value}"\n' for name, value in {"bootstrap.servers": bootstrap, **more}.items()
+        )
+
+    file = directory / f"{names[0]}-{names[1]}.toml"
+    file.write_text(
+        f'[source]\nname = "{names[0]}"\n[source.kafka]\n{settings(west, source)}'
+        f'[target]\nname = "{names[1]}"\n[target.kafka]\n{settings(east, {})}'
+        f"[topics]\n{topics}\n[groups]\n{groups}\n"
+    )
+    return file
+
+
+def client(bootstrap: str) -> Cluster:
+    addresses = [one.rpartition(":") for one in bootstrap.split(",")]
+    return Cluster(ClientSettings(tuple((host, int(port)) for host, _, port in addresses)))
+
+
+def ledger(bootstrap: str, topic: str) -> dict[int, list[Copied]]:
+    """Every committed record of each partition, in order; waits until transactions that are open have ended."""
+    return {
+        number: [Copied(one.timestamp, one.key, one.value, one.headers) for one in records]
+        for number, records in records_of(bootstrap, topic).items()
+    }
+
+
+def records_of(bootstrap: str, topic: str) -> dict[int, list[Any]]:
+    cluster = client(bootstrap)
+    found: dict[int, list[Any]] = {}
+    for partition in cluster.partitions_of([topic]):
+        start = cluster.list_offsets({partition: EARLIEST})[partition]
+        end = cluster.list_offsets({partition: LATEST})[partition]
+        reader = RangeReader(
+            cluster, partition, start, end, FetchSettings(read_committed=True, max_wait_ms=50), 300
+        )
+        records = found[partition.partition] = []
+        while reader.position < end:
+            for batch in reader.fetch().batches:
+                records += [one for one in decode_batch(batch.data, batch.header) if one.offset >= start]
+    cluster.close()
+    return found
+
+
+def codecs_of(bootstrap: str, topic: str) -> set[int]:
+    cluster, found = client(bootstrap), set()
+    for partition in cluster.partitions_of([topic]):
+        end = cluster.list_offsets({partition: LATEST})[partition]
+        reader = RangeReader(cluster, partition, 0, end, FetchSettings(read_committed=True), 300)
+        while reader.position < end:
+            found |= {batch.header.codec for batch in reader.fetch().batches}
+    cluster.close()
+    return found
+
+
+def fill(bootstrap: str, topic: str, count: int, partitions: int = 2, **settings: Any) -> None:
+    """Records with keys, headers and times, in small batches."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "batch.size": 500,
+            **{k.replace("_", "."): v for k, v in settings.items()},
+        }
+    )
+    for number in range(count):
+        producer.produce(
+            topic,
+            key=f"key-{number % 7}",
+            value=f"{topic} {number} ".encode() * 3,
+            partition=number % partitions,
+            headers=[("n", str(number).encode()), ("none", None)],
+            timestamp=1_700_000_000_000 + number,
+        )
+    assert producer.flush(60) == 0
+
+
+def run_once(file: Path, *options: str, status: int = 0) -> dict[str, Any]:
+    """Run the mirror until everything is copied; the last event."""
+    result = run_command("mirror", str(file), "--once", "--json", *options)
+    assert result.returncode == status, result.stdout + result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+class Process:
+    """`odradek mirror`, which can be killed."""
+
+    def __init__(self, file: Path, *options: str) -> None:
+        self.command = odradek_command("mirror", str(file), "--json", *options)
+        self.log = file.with_name(f"{file.stem}-{id(self)}.log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=dict(os.environ))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def end(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        status, self.process = self.process.wait(60), None
+        return status
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    @property
+    def partitions(self) -> list[str] | None:
+        """Those that it was assigned last."""
+        return next((one["partitions"] for one in reversed(self.events) if one["event"] == "assigned"), None)
+
+
+@contextmanager
+def running(*processes: Process) -> Iterator[None]:
+    for one in processes:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in processes:
+            one.kill()
+
+
+def commit(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(
+        offsets=[TopicPartition(*place, offset) for place, offset in offsets.items()], asynchronous=False
+    )
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int = 2) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=30)
+    consumer.close()
+    return {one.partition: one.offset for one in found if one.offset >= 0}
