@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from odradek.client.cluster import EARLIEST, LATEST, Cluster
 from odradek.client.fetching import RangeReader
 from odradek.client.settings import ClientSettings, FetchSettings
+from odradek.mirror.file import load
+from odradek.mirror.running import MirrorRun
 from odradek.records.record import Headers, decode_batch
-from tests.support import odradek_command, run_command
+from tests.support import odradek_command
 
 # Small fetches, so that little data takes many transactions, and little patience with an empty log.
 SMALL = {"fetch.min.bytes": "1", "fetch.max.wait.ms": "50", "max.partition.fetch.bytes": "2000"}
@@ -93,7 +95,14 @@ def codecs_of(bootstrap: str, topic: str) -> set[int]:
     return found
 
 
-def fill(bootstrap: str, topic: str, count: int, partitions: int = 2, **settings: Any) -> None:
+def fill(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    partitions: int = 2,
+    start_ms: int = 1_700_000_000_000,
+    **settings: Any,
+) -> None:
     """Records with keys, headers and times, in small batches."""
     producer = Producer(
         {
@@ -109,16 +118,17 @@ def fill(bootstrap: str, topic: str, count: int, partitions: int = 2, **settings
             value=f"{topic} {number} ".encode() * 3,
             partition=number % partitions,
             headers=[("n", str(number).encode()), ("none", None)],
-            timestamp=1_700_000_000_000 + number,
+            timestamp=start_ms + number,
         )
     assert producer.flush(60) == 0
 
 
-def run_once(file: Path, *options: str, status: int = 0) -> dict[str, Any]:
-    """Run the mirror until everything is copied; the last event."""
-    result = run_command("mirror", str(file), "--once", "--json", *options)
-    assert result.returncode == status, result.stdout + result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
+def run_once(file: Path, *, ok: bool = True, accepts_loss: bool = False) -> dict[str, Any]:
+    """Run the mirror in this process until everything is copied; the last event."""
+    events: list[dict[str, Any]] = []
+    MirrorRun(load(file), events.append, once=True, accepts_loss=accepts_loss).run()
+    assert events[-1]["ok"] is ok, events
+    return events[-1]
 
 
 class Process:

@@ -1,4 +1,4 @@
-"""Every crash, lost response and move at every request of a mirror's life: each record is in the copy once, in order."""
+"""Every crash, lost response and move at every request of a mirror's life: each record arrives once, in order."""
 
 import random
 
