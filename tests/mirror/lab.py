@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,8 +166,33 @@ class Process:
         return next((one["partitions"] for one in reversed(self.events) if one["event"] == "assigned"), None)
 
 
+class Inside:
+    """A mirror in this process, which looks after topics and groups all the time."""
+
+    def __init__(self, file: Path) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._run = MirrorRun(load(file), self.events.append, upkeep_s=0.2)
+        self._thread = threading.Thread(target=self._run.run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def kill(self) -> None:
+        """It cannot be killed: it ends."""
+        self.end()
+
+    def end(self) -> bool:
+        self._run.stop()
+        self._thread.join()
+        return bool(self.events[-1].get("ok"))
+
+    @property
+    def partitions(self) -> list[str] | None:
+        return next((one["partitions"] for one in reversed(self.events) if one["event"] == "assigned"), None)
+
+
 @contextmanager
-def running(*processes: Process) -> Iterator[None]:
+def running(*processes: "Process | Inside") -> Iterator[None]:
     for one in processes:
         one.start()
     try:

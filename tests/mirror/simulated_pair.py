@@ -22,7 +22,7 @@ from tests.ledger.simulated_cluster import Log, SimulatedClient, SimulatedCluste
 TOPIC, COPY = "orders", "west.orders"
 DIRECTION = Direction("west", "east")
 TIMEOUT_MS = 60_000
-CHUNK_BYTES = 400
+CHUNK_BYTES = 350
 
 
 class AtOnce(Executor):

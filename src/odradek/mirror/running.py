@@ -24,7 +24,7 @@ from odradek.mirror.work import Share, Work
 from odradek.model import TopicPartition
 
 UPKEEP_S = 5.0
-PROGRESS_S = 5.0
+PROGRESS_S, FIRST_PROGRESS_S = 5.0, 1.0
 TICK_S = 0.2
 PATIENCE_S = 30.0  # with the transactions that are open at the end
 
@@ -43,7 +43,9 @@ class MirrorRun:
         *,
         once: bool = False,
         accepts_loss: bool = False,
+        upkeep_s: float = UPKEEP_S,
     ) -> None:
+        self._upkeep_s = upkeep_s
         self._settings, self._tell, self._once, self._accepts_loss = settings, tell, once, accepts_loss
         self._source, self._target = access_to(settings.source), access_to(settings.target)
         self._upkeep = Upkeep(settings, self._source, self._target)
@@ -84,7 +86,7 @@ class MirrorRun:
         return went_well
 
     def _watch(self) -> None:
-        next_s = time.monotonic() + PROGRESS_S
+        next_s = time.monotonic() + FIRST_PROGRESS_S
         while not self._stopping.wait(TICK_S) and self._member.failure is None:
             now_s = time.monotonic()
             if self._once and self.share.has_ended:
@@ -125,7 +127,7 @@ class MirrorRun:
     # By the thread that looks after topics and groups
 
     def _look_after(self) -> None:
-        while not self._stopping.wait(UPKEEP_S):
+        while not self._stopping.wait(self._upkeep_s):
             if not self._is_leader:
                 continue
             try:

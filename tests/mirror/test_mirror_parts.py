@@ -1,0 +1,211 @@
+"""The parts without a cluster: the file, names, who copies what, and what the target needs."""
+
+import pytest
+
+from odradek.mirror.file import load
+from odradek.mirror.names import Choice, Direction, topics_to_copy
+from odradek.mirror.position import Copy, UnreadablePosition, decode_key, decode_position
+from odradek.mirror.protocol import Away, CopyProtocol, Initialize, Pause, Succeeded
+from odradek.mirror.sharing import assigned, decode, encode
+from odradek.mirror.upkeep import TopicFacts, needed
+from odradek.model import TopicPartition
+from odradek.pipeline.file.errors import PipelineError
+from tests.support import run_command
+
+GOOD = """
+[source]
+name = "west"
+kafka = { "bootstrap.servers" = "one:9092,two:9092", "security.protocol" = "PLAINTEXT" }
+[target]
+name = "east"
+[target.kafka]
+bootstrap.servers = "three:9092"
+[topics]
+names = ["orders"]
+pattern = "shop-.*"
+exclude = ".*-draft"
+replication_factor = 2
+own_settings = ["retention.ms"]
+[groups]
+names = ["billing"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text: str):
+        path = tmp_path / "mirror.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_file_is_read(file):
+    settings = load(file(GOOD))
+    assert settings.direction == Direction("west", "east")
+    assert settings.source.properties.client.bootstrap == (("one", 9092), ("two", 9092))
+    assert settings.topics == Choice(("orders",), "shop-.*", ".*-draft")
+    assert (settings.replication_factor, settings.own_settings) == (2, ("retention.ms",))
+    assert settings.source.properties.fetch.read_committed
+    assert settings.target.properties.produce.transaction_timeout_ms == 60_000
+
+
+PROBLEMS = {
+    "topic = ['a']": "topic: there is no such key; did you mean 'topics'?",
+    "[topic]\nnames = ['a']": "topic: there is no such key; did you mean 'topics'?",
+    "[topics]\nname = ['a']": "topics.name: there is no such key; did you mean 'names'?",
+    "[topics]\npattern = '('": "topics.pattern: this is not a regular expression",
+    "[topics]\nnames = []": "say which topics to mirror",
+    "[topics]\nnames = ['east.orders']": "east.orders has come from east, as its name says",
+    "[source.kafka]\nbootstrap.server = 'a:1'": "did you mean 'bootstrap.servers'?",
+    "[source.kafka]\nbootstrap.servers = 'a'": "'a' is not host:port",
+    "[source.kafka]\nisolation.level = 'read_uncommitted'": "a mirror always reads committed records",
+    "[source]\nname = 'w.est'": "give the cluster a name of letters, digits, '_' and '-'",
+    "[source]\nname = 'east'": "the two clusters must have different names",
+    "[target.kafka]\ncompression.type = 'lz4'": "batches keep the compression that they have",
+    "[target.kafka]\ngroup.protocol = 'x'": "group.protocol: there is no such setting of a client",
+}
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_what_is_wrong_is_said(file, text):
+    given = dict.fromkeys(("source", "target", "topics"), True) | {
+        text.split("]")[0][1:].split(".")[0]: False
+    }
+    rest = [
+        part
+        for name, part in {
+            "source": '[source]\nname = "west"\nkafka = { "bootstrap.servers" = "a:1" }\n',
+            "target": '[target]\nname = "east"\nkafka = { "bootstrap.servers" = "b:1" }\n',
+            "topics": '[topics]\nnames = ["orders"]\n',
+        }.items()
+        if given[name]
+    ]
+    with pytest.raises(PipelineError) as raised:
+        load(file("\n".join([text, *rest])))
+    assert PROBLEMS[text] in str(raised.value)
+
+
+def test_the_command_says_it_with_the_line(file):
+    path = file(GOOD.replace("pattern", "patern"))
+    result = run_command("mirror", "check", str(path), "--offline")
+    assert result.returncode == 1
+    assert f"{path}:11: topics.patern: there is no such key; did you mean 'pattern'?" in result.stderr
+    assert (
+        run_command("mirror", "check", str(file(GOOD)), "--offline", "--json").stdout
+        == '{\n  "ok": true\n}\n'
+    )
+    assert "there is no such file; docs/MIRROR.md" in run_command("mirror", "nothing.toml").stderr
+
+
+def test_a_secret_comes_from_outside(file):
+    secret = GOOD.replace(
+        '"PLAINTEXT" }',
+        '"SASL_PLAINTEXT", "sasl.mechanism" = "PLAIN", "sasl.jaas.config" = "x password=\'p\';" }',
+    )
+    with pytest.raises(PipelineError, match="a secret does not belong in this file"):
+        load(file(secret))
+
+
+# Names
+
+
+def test_topics_that_have_come_from_the_target_are_not_copied_back():
+    existing = [
+        "orders",
+        "west.orders",
+        "east.orders",
+        "north.east.orders",
+        "east",
+        "__consumer_offsets",
+        "_odradek-ledger",
+    ]
+    found = topics_to_copy(Direction("west", "east"), Choice(pattern=".*"), existing)
+    assert found == ["east", "orders", "west.orders"]
+    assert topics_to_copy(Direction("west", "east"), Choice(("orders",), "e.*", "or.*"), existing) == ["east"]
+
+
+# Sharing
+
+
+def places(*numbers: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in numbers]
+
+
+def test_everybody_has_the_same_number_and_keeps_what_it_had():
+    assert assigned({"a": []}, places(0, 1)) == {"a": places(0, 1)}
+    assert assigned({"a": places(0, 1, 2, 3), "b": []}, places(0, 1, 2, 3)) == {
+        "a": places(0, 1),
+        "b": places(2, 3),
+    }
+    assert assigned({"a": places(3), "b": places(1, 2)}, places(1, 2, 3)) == {
+        "a": places(3),
+        "b": places(1, 2),
+    }
+    assert assigned({"a": places(0), "b": places(0)}, places(0)) == {"a": places(0), "b": []}
+    assert assigned({"a": places(9), "b": []}, places(0)) in (
+        {"a": places(0), "b": []},
+        {"a": [], "b": places(0)},
+    )
+
+
+@pytest.mark.parametrize("members", range(1, 6))
+@pytest.mark.parametrize("count", [0, 1, 4, 7])
+def test_every_partition_is_assigned_once(members, count):
+    owned = {f"m{number}": places(number, 2 * number) for number in range(members)}
+    found = assigned(owned, places(*range(count)))
+    assert sorted(one for those in found.values() for one in those) == places(*range(count))
+    assert max(map(len, found.values())) - min(map(len, found.values())) <= 1
+
+
+def test_what_members_say_is_read_back():
+    assert decode(encode(places(2, 1))) == places(1, 2)
+    assert decode(b"") == decode(b'{"format": 99, "partitions": "?"}') == []
+
+
+# Upkeep
+
+
+def test_what_the_target_needs():
+    wanted = {
+        "new": TopicFacts(2, {"retention.ms": "1", "min.insync.replicas": "2"}),
+        "few": TopicFacts(3),
+        "same": TopicFacts(1, {"retention.ms": "1"}),
+        "many": TopicFacts(1, {"segment.ms": "5"}),
+    }
+    present = {
+        "few": TopicFacts(2, {"cleanup.policy": "compact"}),
+        "same": TopicFacts(1, {"retention.ms": "1", "unclean.leader.election.enable": "true"}),
+        "many": TopicFacts(4, {"segment.ms": "6", "retention.bytes": "7"}),
+    }
+    changes = needed(wanted, present, ["retention.bytes"])
+    assert changes.create == {"new": TopicFacts(2, {"retention.ms": "1"})}
+    assert changes.grow == {"few": 3}
+    assert changes.alter == {"few": {"cleanup.policy": None}, "many": {"segment.ms": "5"}}
+    assert changes.told()[:2] == ["create new with 2 partitions", "give few 3 partitions"]
+    assert not needed({}, present, [])
+
+
+# Protocol and positions
+
+
+def test_pauses_grow_while_a_cluster_is_away():
+    protocol, pauses = CopyProtocol(Copy("west", "orders", 0), "west.orders"), []
+    protocol.start()
+    for _ in range(9):
+        step = protocol.step(Away("no broker"))
+        assert isinstance(step, Pause)
+        pauses.append(step.seconds)
+        assert isinstance(protocol.step(Succeeded()), Initialize)
+    assert pauses[:3] == [1.0, 2.0, 4.0] and pauses[-1] == 30.0
+
+
+def test_positions_of_another_version_are_refused():
+    copy = Copy("west", "orders", 0)
+    with pytest.raises(UnreadablePosition, match="has format 9, this version reads 1"):
+        decode_position(copy, b'{"format": 9}')
+    with pytest.raises(UnreadablePosition):
+        decode_position(copy, b"no JSON")
+    with pytest.raises(UnreadablePosition):
+        decode_key(None)
