@@ -139,8 +139,10 @@ class Process:
         self.command = odradek_command("mirror", str(file), "--json", *options)
         self.log = file.with_name(f"{file.stem}-{id(self)}.log")
         self.process: subprocess.Popen[bytes] | None = None
+        self._before = 0  # events of earlier lives
 
     def start(self) -> None:
+        self._before = len(self.events) if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=dict(os.environ))
 
@@ -159,6 +161,11 @@ class Process:
     @property
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    @property
+    def is_assigned(self) -> bool:
+        """True once this life is a member of the group."""
+        return any(one["event"] == "assigned" for one in self.events[self._before :])
 
     @property
     def partitions(self) -> list[str] | None:
