@@ -1,5 +1,8 @@
 """The parts without a cluster: the file, names, who copies what, and what the target needs."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from odradek.mirror.file import load
@@ -49,6 +52,15 @@ def test_a_file_is_read(file):
     assert (settings.replication_factor, settings.own_settings) == (2, ("retention.ms",))
     assert settings.source.properties.fetch.read_committed
     assert settings.target.properties.produce.transaction_timeout_ms == 60_000
+
+
+def test_the_file_of_the_documentation_is_one(file):
+    text = (Path(__file__).parents[2] / "docs" / "MIRROR.md").read_text()
+    settings = load(file(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0]))
+    assert settings.direction.copy_of("orders") == "west.orders"
+    assert (
+        settings.groups.has("billing") and settings.topics.has("shop-1") and not settings.topics.has("shop")
+    )
 
 
 PROBLEMS = {
