@@ -4,6 +4,7 @@ After every kill the ledger is compared: what is in the copy is what the source 
 where the copy has come.
 """
 
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,27 @@ def test_processes_that_are_killed_under_load(west, east, tmp_path):
             assert one.end() == 0, one.log.read_text()[-3000:]
     run_once(file)
     assert ledger(east.bootstrap, "load.under-load") == ledger(west.bootstrap, "under-load")
+
+
+@pytest.mark.long
+def test_a_process_that_is_stopped_until_it_has_lost_its_partitions(west, east, tmp_path):
+    """It is fenced, joins again, and gets its share back."""
+    Topics(west.bootstrap).create(2, "stopped")
+    file = write_file(tmp_path, west.bootstrap, east.bootstrap, 'names = ["stopped"]', names=("stop", "east"))
+    one, two = Process(file), Process(file)
+    with running(one, two):
+        until(lambda: len(one.partitions or ()) == len(two.partitions or ()) == 1, "each has a partition")
+        with Load(west.bootstrap, "stopped"):
+            assert one.process is not None
+            one.process.send_signal(signal.SIGSTOP)
+            until(lambda: len(two.partitions or ()) == 2, "the other has both")
+            one.process.send_signal(signal.SIGCONT)
+            until(lambda: len(two.partitions or ()) == 1, "the first is back")
+        until(
+            lambda: ledger(east.bootstrap, "stop.stopped") == ledger(west.bootstrap, "stopped"),
+            "everything is copied once",
+        )
+        assert one.end() == two.end() == 0
 
 
 # A target of three brokers, of which one is killed before each step

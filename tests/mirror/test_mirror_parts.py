@@ -2,15 +2,18 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from odradek.mirror.copying import Progress
 from odradek.mirror.file import load
 from odradek.mirror.names import Choice, Direction, topics_to_copy
 from odradek.mirror.position import Copy, UnreadablePosition, decode_key, decode_position
 from odradek.mirror.protocol import Away, CopyProtocol, Initialize, Pause, Succeeded
 from odradek.mirror.sharing import assigned, decode, encode
 from odradek.mirror.upkeep import TopicFacts, needed
+from odradek.mirror.work import RETRY_S, Share
 from odradek.model import TopicPartition
 from odradek.pipeline.file.errors import PipelineError
 from tests.support import run_command
@@ -174,6 +177,52 @@ def test_every_partition_is_assigned_once(members, count):
 def test_what_members_say_is_read_back():
     assert decode(encode(places(2, 1))) == places(1, 2)
     assert decode(b"") == decode(b'{"format": 99, "partitions": "?"}') == []
+
+
+class FakeWork:
+    """A partition's thread that has ended, or not."""
+
+    def __init__(self) -> None:
+        self.progress, self.copier = Progress(), SimpleNamespace(initialized_s=0.0)
+        self.has_ended, self.is_stopped, self.ended_s = False, False, float("inf")
+
+    def start(self) -> None:
+        self.progress.records += 1
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def end(self, state: str, initialized_s: float, ended_s: float = 0.0) -> None:
+        self.progress.state, self.has_ended = state, True
+        self.copier.initialized_s, self.ended_s = initialized_s, ended_s
+
+
+def test_what_is_fenced_begins_again_with_the_next_assignment_and_not_before():
+    """One that the owner before us has fenced begins again at once: the assignment is newer."""
+    share = Share(lambda partition: FakeWork())  # type: ignore[arg-type,return-value]
+    (one, two) = places(1, 2)
+    share.take([one, two])
+    first, now_s = dict(share.works), share.assigned_s + 1
+    first[one].end("parked", initialized_s=now_s)  # type: ignore[attr-defined]
+    share.tick(now_s + 1000)
+    assert share.works == first, "a rival has it"
+    first[two].end("parked", initialized_s=share.assigned_s - 1)  # type: ignore[attr-defined]
+    share.tick(now_s)
+    assert share.works[one] is first[one] and share.works[two] is not first[two]
+    share.take([one])
+    assert share.works.keys() == {one} and share.works[one] is not first[one]
+    assert share.totals().records == 4, "those of partitions that are gone count"
+
+
+def test_what_has_stopped_begins_again_after_a_while():
+    share = Share(lambda partition: FakeWork())  # type: ignore[arg-type,return-value]
+    share.take(places(1))
+    (work,) = share.works.values()
+    work.end("stopped", initialized_s=0.0, ended_s=100.0)  # type: ignore[attr-defined]
+    share.tick(100.0 + RETRY_S - 1)
+    assert list(share.works.values()) == [work] and share.has_ended
+    share.tick(100.0 + RETRY_S + 1)
+    assert list(share.works.values()) != [work] and not share.has_ended
 
 
 # Upkeep

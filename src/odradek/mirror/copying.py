@@ -105,6 +105,12 @@ class Reading:
     def epoch(self) -> int:
         return -1 if self._reader is None else self._reader.last_epoch
 
+    def interrupt(self) -> None:
+        """By another thread: do not wait for a cluster that is away."""
+        reader = self._reader
+        if reader is not None:
+            reader.stopped = True
+
     def _submit(self) -> "Future[Chunk]":
         assert self._reader is not None
         return self._executor.submit(self._reader.poll)
@@ -146,10 +152,12 @@ class Copier:
         self._ids = ("", "")
         self._batches: list[EncodedRecords] = []
         self._sent_next = 0
+        self.initialized_s = 0.0
 
     def stop(self) -> None:
         """At the end of the transaction that is open."""
         self._stopping.set()
+        self._reading.interrupt()
 
     def run(self) -> Progress:
         try:
@@ -204,6 +212,7 @@ class Copier:
 
     def _initialize(self, _: Step) -> Outcome:
         self._producer.initialize()
+        self.initialized_s = time.monotonic()
         return steps.Succeeded()
 
     def _locate(self, _: Step) -> Outcome:

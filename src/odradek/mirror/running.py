@@ -89,10 +89,9 @@ class MirrorRun:
         next_s = time.monotonic() + FIRST_PROGRESS_S
         while not self._stopping.wait(TICK_S) and self._member.failure is None:
             now_s = time.monotonic()
+            self.share.tick(now_s)
             if self._once and self.share.has_ended:
                 return
-            if not self._once:
-                self.share.retry(now_s)
             if now_s >= next_s:
                 self._tell({"event": "progress", **self.facts()})
                 next_s = now_s + PROGRESS_S

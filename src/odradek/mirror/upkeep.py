@@ -12,7 +12,7 @@ from odradek.admin.access import Access
 from odradek.admin.failures import AdminError
 from odradek.admin.metadata import Metadata, metadata
 from odradek.admin.resources import RESOURCE_CODES, Kind
-from odradek.admin.settings import alter_configs, describe_configs
+from odradek.admin.settings import alter_resource, describe_configs
 from odradek.admin.topics import NewTopic, add_partitions, create_topics
 from odradek.config.definition import ConfigSource
 from odradek.mirror.file import MirrorSettings
@@ -160,8 +160,7 @@ class Upkeep:
                 problems.append(f"cannot add partitions to {error}")
         for name, changed in changes.alter.items():
             try:
-                address = self._target.servers()[0]
-                alter_configs(self._target, address, RESOURCE_CODES[Kind.TOPIC], name, changed)
+                alter_resource(self._target, Kind.TOPIC, name, changed)
             except AdminError as error:
                 problems.append(f"cannot change settings of {name}: {error}")
         return problems

@@ -100,7 +100,7 @@ class Share:
     make: Make
     works: dict[TopicPartition, Work] = field(default_factory=dict)
     past: Totals = field(default_factory=Totals)
-    is_assigned: bool = False
+    assigned_s: float = 0.0  # when; 0 before the first time
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, partitions: Sequence[TopicPartition]) -> None:
@@ -113,14 +113,20 @@ class Share:
                 work = self.works.get(partition)
                 if work is None or (work.has_ended and work.progress.state in ("parked", "left")):
                     self._begin(partition)
-            self.is_assigned = True
+            self.assigned_s = time.monotonic()
 
-    def retry(self, now_s: float) -> None:
-        """Begin again what stopped a while ago."""
+    def tick(self, now_s: float) -> None:
+        """Begin again what stopped a while ago, and what was fenced by the owner that it had before the assignment. Who
+        is fenced after the assignment waits for the next one: there is a rival."""
         with self._lock:
             for partition, work in list(self.works.items()):
-                if work.progress.state == "stopped" and now_s - work.ended_s > RETRY_S:
+                if work.has_ended and self._is_due(work, now_s):
                     self._begin(partition)
+
+    def _is_due(self, work: Work, now_s: float) -> bool:
+        if work.progress.state == "parked":
+            return work.copier.initialized_s < self.assigned_s
+        return work.progress.state == "stopped" and now_s - work.ended_s > RETRY_S
 
     def _begin(self, partition: TopicPartition) -> None:
         self._forget(partition)
@@ -146,7 +152,7 @@ class Share:
     @property
     def has_ended(self) -> bool:
         with self._lock:
-            return self.is_assigned and all(work.has_ended for work in self.works.values())
+            return self.assigned_s > 0 and all(work.has_ended for work in self.works.values())
 
     def stop(self, patience_s: float) -> None:
         """End everything, each after its transaction."""
