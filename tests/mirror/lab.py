@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -40,6 +41,7 @@ def write_file(
     groups: str = "",
     source: Mapping[str, str] = SMALL,
     names: tuple[str, str] = ("west", "east"),
+    target: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     def settings(bootstrap: str, more: Mapping[str, str]) -> str:
         return "".join(
@@ -49,7 +51,7 @@ def write_file(
     file = directory / f"{names[0]}-{names[1]}.toml"
     file.write_text(
         f'[source]\nname = "{names[0]}"\n[source.kafka]\n{settings(west, source)}'
-        f'[target]\nname = "{names[1]}"\n[target.kafka]\n{settings(east, {})}'
+        f'[target]\nname = "{names[1]}"\n[target.kafka]\n{settings(east, target)}'
         f"[topics]\n{topics}\n[groups]\n{groups}\n"
     )
     return file
@@ -151,6 +153,10 @@ class Process:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def check(self) -> None:
+        """Fail if it has ended by itself."""
+        assert self.process is None or self.process.poll() is None, self.log.read_text()[-4000:]
 
     def end(self) -> int:
         assert self.process is not None

@@ -77,7 +77,7 @@ def test_stopped_beyond_the_timeout_at_any_request():
         pair.check()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(60))
 def test_many_faults_of_all_kinds(seed):
     rng = random.Random(seed)
     pair = filled()

@@ -9,8 +9,18 @@ import pytest
 from odradek.mirror.copying import Progress
 from odradek.mirror.file import load
 from odradek.mirror.names import Choice, Direction, topics_to_copy
-from odradek.mirror.position import Copy, UnreadablePosition, decode_key, decode_position
-from odradek.mirror.protocol import Away, CopyProtocol, Initialize, Pause, Succeeded
+from odradek.mirror.position import Copy, Position, UnreadablePosition, decode_key, decode_position
+from odradek.mirror.protocol import (
+    Away,
+    CopyProtocol,
+    Fetch,
+    Found,
+    Initialize,
+    OutOfRange,
+    Pause,
+    Stop,
+    Succeeded,
+)
 from odradek.mirror.sharing import assigned, decode, encode
 from odradek.mirror.upkeep import TopicFacts, needed
 from odradek.mirror.work import RETRY_S, Share
@@ -260,6 +270,51 @@ def test_pauses_grow_while_a_cluster_is_away():
         pauses.append(step.seconds)
         assert isinstance(protocol.step(Succeeded()), Initialize)
     assert pauses[:3] == [1.0, 2.0, 4.0] and pauses[-1] == 30.0
+
+
+def position_at(next_offset: int) -> Position:
+    return Position("source", "target", 0, next_offset, 0, 10, 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "gone", "why", "begins_at"),
+    [
+        pytest.param(
+            Found(position_at(100), "source", "target", 130, 150, True),
+            None,
+            "begins at 130",
+            130,
+            id="start",
+        ),
+        pytest.param(
+            Found(position_at(100), "source", "target", 0, 120, True),
+            OutOfRange(0, 60),
+            "an unclean election",
+            60,
+            id="end",
+        ),
+        pytest.param(
+            Found(position_at(100), "source", "target", 0, 150, True),
+            OutOfRange(120, 150),
+            "begins at 120",
+            120,
+            id="late",
+        ),
+    ],
+)
+def test_records_that_are_gone_are_told_or_accepted(found, gone, why, begins_at):
+    for accepts in (False, True):
+        protocol = CopyProtocol(Copy("west", "orders", 0), "west.orders", accepts_loss=accepts)
+        protocol.start()
+        protocol.step(Succeeded())
+        step = protocol.step(found)
+        if gone is not None:
+            assert step == Fetch(100, -1)
+            step = protocol.step(gone)
+        if accepts:
+            assert step == Fetch(begins_at, -1)
+        else:
+            assert isinstance(step, Stop) and why in str(step.error) and "--accept-loss" in str(step.error)
 
 
 def test_positions_of_another_version_are_refused():

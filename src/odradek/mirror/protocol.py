@@ -259,7 +259,7 @@ class CopyProtocol:
         """The offset is before what there is (deleted), or after it (truncated)."""
         if self._accepts_loss:
             self.next = min(max(self.next, earliest), latest)
-            self._epoch = NO_EPOCH
+            self._begin, self._epoch = min(self._begin, self.next), NO_EPOCH
             return self._fetch_next()
         return Stop(RecordsGone(_records_gone(self._copy, self.next, earliest)))
 
