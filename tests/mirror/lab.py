@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,10 +104,11 @@ def fill(
     topic: str,
     count: int,
     partitions: int = 2,
-    start_ms: int = 1_700_000_000_000,
+    start_ms: int = 0,
     **settings: Any,
 ) -> None:
     """Records with keys, headers and times, in small batches."""
+    start_ms = start_ms or time.time_ns() // 1_000_000 - count  # not so old that retention takes it
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

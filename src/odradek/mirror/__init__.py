@@ -17,5 +17,6 @@ the state of a mirror is in what it writes, and a process that is killed leaves 
     upkeep        topics, partitions and settings of the target kept in step
     groups        offsets of groups, translated
     lag           how far a mirror is behind
+    work          a process's partitions, a thread for each
     running       a process: its member, its partitions, its progress
 """
