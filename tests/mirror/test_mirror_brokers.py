@@ -352,7 +352,7 @@ def test_groups_fail_over_and_back(west, east, tmp_path, topic, name):
         west.bootstrap,
         east.bootstrap,
         f'names = ["{topic}"]',
-        f'names = ["{name}-readers"]',
+        f'pattern = "{name}-read.*"',
         names=(name, "east"),
     )
     commit(west.bootstrap, f"{name}-readers", {(topic, 0): 60, (topic, 1): 100})

@@ -47,10 +47,13 @@ class MirrorRun:
     ) -> None:
         self._upkeep_s = upkeep_s
         self._settings, self._tell, self._once, self._accepts_loss = settings, tell, once, accepts_loss
-        self._source, self._target = access_to(settings.source), access_to(settings.target)
-        self._upkeep = Upkeep(settings, self._source, self._target)
+        source, target = settings.source, settings.target
+        self._upkeep = Upkeep(settings, access_to(source), access_to(target))
         self._upkeep_lock = threading.Lock()
-        self.positions = Positions(cluster_of(settings.target))
+        self.positions = Positions(cluster_of(target))
+        # Connections of their own, without the lock: to read positions may take until a dead process's transaction is
+        # aborted, and its heir gets its partitions only if the leader can tell which there are.
+        self._sides = Sides(access_to(source), access_to(target), settings.direction, self.positions)
         self.share = Share(self._make)
         self._member = Member(
             cluster_of(settings.target, waits_s=REBALANCE_S),
@@ -142,12 +145,9 @@ class MirrorRun:
         choice = self._settings.groups
         if not choice.names and not choice.pattern:
             return
-        sides = Sides(self._source, self._target, self._settings.direction, self.positions)
-        with self._upkeep_lock:
-            groups = [
-                one for one in chosen_groups(sides, choice.names, bool(choice.pattern)) if choice.has(one)
-            ]
-            problems = carry_over(sides, groups)
+        sides = self._sides
+        groups = [one for one in chosen_groups(sides, choice.names, bool(choice.pattern)) if choice.has(one)]
+        problems = carry_over(sides, groups)
         self._tell_problems("groups", [f"group {group}: {why}" for group, why in problems.items()])
 
     def _tell_problems(self, about: str, problems: Sequence[str]) -> None:
