@@ -12,7 +12,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-mirror bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -194,6 +194,9 @@ bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three be
 
 bench-security: $(BENCH_INSTALLED) bench-packages ## Measure TLS, logins, ACLs and quotas, the first beside a warm Apache Kafka, in ten minutes (ARGS=--quick)
 	$(BIN)/python -m bench.security $(ARGS)
+
+bench-mirror: $(BENCH_INSTALLED) bench-packages ## Measure odradek mirror beside MirrorMaker 2 (needs Maven; ARGS=--quick)
+	$(BIN)/python -m bench.mirror $(ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

@@ -139,6 +139,21 @@ class Log:
         patched = struct.pack(">q", offset) + data[8:]
         self.batches.append(Stored(offset, count, producer, epoch, patched, transactional, commit))
 
+    def aborted_from(self, offset: int) -> list[AbortedTransaction]:
+        """Those whose marker is at the offset or after it."""
+        return [
+            AbortedTransaction(producer, first)
+            for producer, first in self.aborted
+            if any(
+                one.commit is False and one.producer == producer and one.offset >= max(first, offset)
+                for one in self.batches
+            )
+            and not any(
+                one.commit is False and one.producer == producer and first <= one.offset < offset
+                for one in self.batches
+            )
+        ]
+
     def visible(self) -> list[Record]:
         """What a reader of committed data sees: an oracle that goes by each batch's own marker."""
         found = []
@@ -341,8 +356,13 @@ class SimulatedCluster:
         for topic in request.topic_data:
             results = []
             for data in topic.partition_data:
+                log = self.topics[topic.name][1][data.index] if topic.name in self.topics else Log()
+                end = log.end
                 code = self._append(node, request, topic.name, data.index, bytes(data.records or b""))
-                results.append(PartitionProduceResponse(index=data.index, error_code=int(code)))
+                offset = end if log.end > end else -1
+                results.append(
+                    PartitionProduceResponse(index=data.index, error_code=int(code), base_offset=offset)
+                )
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=results))
         return ProduceResponse(responses=responses)
 
@@ -386,7 +406,9 @@ class SimulatedCluster:
         log = self.log(topic.topic, wanted.partition)
         end = log.stable if request.isolation_level else log.end
         found = [one for one in log.batches if wanted.fetch_offset < one.offset + one.count <= end]
-        aborted = [AbortedTransaction(producer, first) for producer, first in log.aborted]
+        while len(found) > 1 and sum(len(one.data) for one in found) > wanted.partition_max_bytes:
+            found.pop()
+        aborted = log.aborted_from(wanted.fetch_offset)
         code = 0 if node == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         data = PartitionData(
             partition_index=wanted.partition,

@@ -1,6 +1,6 @@
 """Do things to three nodes that keep records under load, by chance, and tell how much was survived.
 
-python -m tests.processes.chaos --seconds 600 --seed 7 [--secure]
+python -m tests.processes.chaos --seconds 600 --seed 7 [--secure | --mirror]
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.processes import secure_play
+from tests.processes import mirror_play, secure_play
 from tests.processes.disk_faults import DAMAGE, fill_the_disk, small_disks
 from tests.processes.record_faults import FAULTS, in_turn, name_of, play
 from tests.processes.record_moves import MOVES
@@ -34,11 +34,14 @@ def main() -> int:
         action="store_true",
         help="certificates between nodes; TLS, passwords and ACLs for clients",
     )
+    parser.add_argument("--mirror", action="store_true", help="two clusters, and a mirror between them")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
     rng = random.Random(options.seed)
     if options.secure:
         return play_secure(rng, options.seconds)
+    if options.mirror:
+        return play_mirror(rng, options.seconds)
     with tempfile.TemporaryDirectory() as directory, small_disks(Path(directory), NODE_IDS) as can_fill:
         faults = [*FAULTS, *MOVES, *DAMAGE]
         if can_fill:
@@ -59,6 +62,16 @@ def play_secure(rng: random.Random, seconds: float) -> int:
         tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(f"{ledger.acknowledged} acknowledged records were read back in order")
+    return 0
+
+
+def play_mirror(rng: random.Random, seconds: float) -> int:
+    faults = announced(in_turn(rng, list(mirror_play.FAULTS)), seconds)
+    with tempfile.TemporaryDirectory() as directory:
+        copied = mirror_play.play(Path(directory), faults, rng)
+        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
+    print(f"{copied} records are in the copy, each once, in order")
     return 0
 
 

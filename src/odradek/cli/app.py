@@ -47,6 +47,7 @@ MODULES = {
     "archive": "archive",
     "replay": "replay",
     "sql": "sql",
+    "mirror": "mirror",
     "profile": "profile",
     "scripts": "scripts",
     "completion": "completion_script",

@@ -77,12 +77,13 @@ class Argument(_Declaration):
 
 
 class Group:
-    """Commands under one name."""
+    """Commands under one name. `default` is the command that is meant where none is named."""
 
-    def __init__(self, help: str, **settings: Any) -> None:
+    def __init__(self, help: str, default: str = "", **settings: Any) -> None:
         self.click_group = _Group(
             help=help, no_args_is_help=True, context_settings=CONTEXT_SETTINGS, **settings
         )
+        self.click_group.default = default
 
     def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -108,7 +109,12 @@ class SummarizedCommand(click.Command):
 
 
 class _Group(SummarizedCommand, click.Group):
-    pass
+    default = ""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        if self.default and args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 class _Command(SummarizedCommand):

@@ -1,16 +1,15 @@
 """`odradek pipeline run`: until Ctrl-C, or until the end of its sources."""
 
 import contextlib
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Exit, Option
 from odradek.cli.output import note, print_line
 from odradek.cli.pipeline_shared import Conf, FilesArgument, Master, Verbose, find_file, spark_for, told
+from odradek.cli.stopping import stopping
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.errors import PipelineError
@@ -115,7 +114,7 @@ def _run(
             host, port = server.server_address[:2]
             for one in pipelines:
                 events.message(one.name, f"metrics at http://{host!s}:{port}/metrics", metrics_port=port)
-        with _stopping(supervisor.request_stop):
+        with stopping(supervisor.request_stop):
             went_well = supervisor.run()
     if failed or not went_well:
         raise Exit(1)
@@ -133,22 +132,3 @@ def prepare_all(runs: Sequence[Any]) -> list[Any]:
             failed.append(one)
             note(f"error: {error}")
     return failed
-
-
-@contextlib.contextmanager
-def _stopping(stop: Any) -> Iterator[None]:
-    """Stop cleanly at Ctrl-C and SIGTERM; a second one does not wait."""
-
-    def handle(number: int, _: object) -> None:
-        if asked:
-            os._exit(128 + number)
-        asked.append(number)
-        stop()
-
-    asked: list[int] = []
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

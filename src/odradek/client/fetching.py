@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from odradek.client.aborted import AbortedTransactions
-from odradek.client.cluster import EARLIEST, LATEST, Cluster
+from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import Deadline
 from odradek.client.settings import FetchSettings
@@ -46,10 +46,11 @@ class OffsetsGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches with rows, and the offset to continue from."""
+    """Batches with rows, and the offset to continue from. `end`: what the reader may see ends there, for now."""
 
     batches: list[Batch]
     next_offset: int
+    end: int = NO_OFFSET
 
 
 @dataclass(slots=True)
@@ -73,21 +74,32 @@ class RangeReader:
         self.stopped = True
         self.cluster.abort()
 
-    def fetch(self, *, waits: bool = True) -> Chunk:
-        """The next chunk, from the current leader. It may be empty, and without `waits` nothing was read then."""
-        purpose = f"read {self.partition} at offset {self.position}"
-        record_deadline = self.cluster.deadline(purpose, self.timeout_s)
-        outage_deadline = self.cluster.deadline(purpose, self.outage_timeout_s)
+    def fetch(self) -> Chunk:
+        """The next chunk, from the current leader. It may be empty."""
+        record_deadline = self.cluster.deadline(self._purpose, self.timeout_s)
+        outage_deadline = self.cluster.deadline(self._purpose, self.outage_timeout_s)
+        while True:
+            before = self.position
+            chunk = self._poll(outage_deadline)
+            if chunk.next_offset > before:
+                return chunk
+            record_deadline.pause(KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "there is no such record yet"))
+
+    def poll(self) -> Chunk:
+        """Like `fetch`, but what there is after one wait of the broker: perhaps nothing."""
+        return self._poll(self.cluster.deadline(self._purpose, self.outage_timeout_s))
+
+    @property
+    def _purpose(self) -> str:
+        return f"read {self.partition} at offset {self.position}"
+
+    def _poll(self, outage_deadline: Deadline) -> Chunk:
         while True:
             try:
                 chunk = self._ask_leader()
-                if chunk.next_offset > self.position or not waits:
-                    self.position = chunk.next_offset
-                    outage_deadline.met()
-                    return chunk
-                record_deadline.pause(
-                    KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "there is no such record yet")
-                )
+                self.position = max(self.position, chunk.next_offset)
+                outage_deadline.met()
+                return chunk
             except ConnectionLost as error:
                 self._look_for_leader_again(outage_deadline, error)
             except KafkaError as error:
@@ -160,7 +172,7 @@ class RangeReader:
                 batches.append(batch)
             next_offset = max(next_offset, header.next_offset)
             self.last_epoch = header.leader_epoch
-        return Chunk(batches, next_offset)
+        return Chunk(batches, next_offset, result.last_stable_offset)
 
     def _refuse(self, header: BatchHeader) -> None:
         raise KafkaError(

@@ -57,6 +57,15 @@ class EncodedRecords(NamedTuple):
 class _Outgoing(NamedTuple):
     partition: TopicPartition
     batch: bytearray
+    is_first: bool = False  # since `forget_offsets`
+
+
+class _Answer(NamedTuple):
+    code: ErrorCode
+    base_offset: int  # negative: not said
+
+
+NO_ANSWER = _Answer(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
 class _Lane:
@@ -79,13 +88,13 @@ class _Lane:
             request = _request(batches, self._timeout_ms, self._transactional_id)
             self._connection.send(request, ProduceResponse)
 
-    def answers(self) -> Iterator[tuple[_Outgoing, ErrorCode]]:
+    def answers(self) -> Iterator[tuple[_Outgoing, _Answer]]:
         while self._sent:
-            answer = self._connection.receive()
-            assert isinstance(answer, ProduceResponse)
-            codes = _codes(answer)
+            response = self._connection.receive()
+            assert isinstance(response, ProduceResponse)
+            answers = _answers(response)
             for outgoing in self._sent.popleft():
-                yield outgoing, codes.get(outgoing.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                yield outgoing, answers.get(outgoing.partition, NO_ANSWER)
             self.send()
 
 
@@ -121,6 +130,8 @@ class Producer:
         self._unanswered: list[_Outgoing] = []
         self._lanes: list[_Lane] = []
         self._problem: Exception | None = None
+        self._begun: set[TopicPartition] = set()
+        self.first_offsets: dict[TopicPartition, int] = {}
 
     def send(self, records: Sequence[EncodedRecords]) -> None:
         packed = [self._packed(one) for one in records]  # while the last round is on the way
@@ -142,6 +153,11 @@ class Producer:
             for outgoing in self._unanswered:
                 self._cluster.forget_leader(outgoing.partition)
             self._start_round()
+
+    def forget_offsets(self) -> None:
+        """From here on `first_offsets` has, for each partition, the offset of the next batch that is sent to it, once
+        its leader has said it."""
+        self._begun, self.first_offsets = set(), {}
 
     def close(self) -> None:
         assert self._transaction is None
@@ -172,7 +188,9 @@ class Producer:
             batch = pack_batch(header, encoded.records, level=self._settings.compression_level)
         else:
             batch = pack_compressed(header, encoded.records)
-        return _Outgoing(partition, batch)
+        is_first = partition not in self._begun
+        self._begun.add(partition)
+        return _Outgoing(partition, batch, is_first)
 
     def _start_round(self) -> None:
         """Send the batches without a response. Those that cannot be sent stay without one."""
@@ -214,16 +232,21 @@ class Producer:
         failed: set[TopicPartition] = set()
         for lane in self._lanes:
             try:
-                for outgoing, code in lane.answers():
+                for outgoing, answer in lane.answers():
                     self._cluster.was_reached = True
-                    if self._is_written(outgoing, code, after_failure=outgoing.partition in failed):
+                    if self._is_written(outgoing, answer.code, after_failure=outgoing.partition in failed):
                         written.add(id(outgoing))
+                        self._note_offset(outgoing, answer)
                     else:
                         failed.add(outgoing.partition)
             except ConnectionLost as error:
                 self._problem = error
         self._lanes = []
         self._unanswered = [outgoing for outgoing in self._unanswered if id(outgoing) not in written]
+
+    def _note_offset(self, outgoing: _Outgoing, answer: _Answer) -> None:
+        if outgoing.is_first and answer.code is ErrorCode.NONE and answer.base_offset >= 0:
+            self.first_offsets[outgoing.partition] = answer.base_offset
 
     def _is_written(self, outgoing: _Outgoing, code: ErrorCode, after_failure: bool) -> bool:
         """False: worth a retry. Raises an error that no retry can change."""
@@ -239,7 +262,7 @@ class Producer:
 
 def _request(batches: list[_Outgoing], timeout_ms: int, transactional_id: str | None) -> ProduceRequest:
     topics: dict[str, TopicProduceData] = {}
-    for partition, batch in batches:
+    for partition, batch, _ in batches:
         topic = topics.setdefault(partition.topic, TopicProduceData(name=partition.topic))
         topic.partition_data.append(PartitionProduceData(partition.partition, memoryview(batch)))
     return ProduceRequest(
@@ -250,11 +273,11 @@ def _request(batches: list[_Outgoing], timeout_ms: int, transactional_id: str | 
     )
 
 
-def _codes(answer: ProduceResponse) -> dict[TopicPartition, ErrorCode]:
+def _answers(response: ProduceResponse) -> dict[TopicPartition, _Answer]:
     return {
-        TopicPartition(topic.name, partition.index): ErrorCode(partition.error_code)
-        for topic in answer.responses
-        for partition in topic.partition_responses
+        TopicPartition(topic.name, one.index): _Answer(ErrorCode(one.error_code), one.base_offset)
+        for topic in response.responses
+        for one in topic.partition_responses
     }
 
 

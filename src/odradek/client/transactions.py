@@ -162,6 +162,7 @@ class TransactionalProducer:
 
         self._retrying(f"commit the transaction of {self.transactional_id}", ask)
         self._opened_s, self._partitions = None, set()
+        self._sending().forget_offsets()
 
     def was_timed_out(self) -> bool:
         """True if the coordinator aborted our transaction, and nobody has initialized the id since. Brokers that cannot
@@ -194,6 +195,11 @@ class TransactionalProducer:
 
     def flush(self) -> None:
         self._translating(lambda: self._sending().flush())
+
+    def first_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of the transaction's first batch in a partition, once it is acknowledged; None if its leader did
+        not say."""
+        return self._sending().first_offsets.get(partition)
 
     def _sending(self) -> Producer:
         assert self._producer is not None, "initialize comes first"

@@ -106,9 +106,7 @@ class Ledger:
         settings = FetchSettings(read_committed=True, max_wait_ms=100 if start < end else 0)
         reader = RangeReader(self._cluster, partition, start, end, settings, STABLE_WITHIN_S)
         if start >= end:
-            reader.fetch(
-                waits=False
-            )  # who may not read is told so at once, and not when there is something to read
+            reader.poll()  # who may not read is told so at once, and not when there is something to read
         while reader.position < end:
             for batch in reader.fetch().batches:
                 yield from (one for one in decode_batch(batch.data, batch.header) if one.offset < end)

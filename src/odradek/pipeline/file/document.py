@@ -51,13 +51,11 @@ def dotted(key: Key) -> str:
     return text
 
 
-def read(path: Path) -> Document:
+def read(path: Path, where_to_start: str = "'odradek pipeline init' writes one to start from") -> Document:
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
-        raise PipelineError(
-            "there is no such file; 'odradek pipeline init' writes one to start from", path
-        ) from None
+        raise PipelineError(f"there is no such file; {where_to_start}", path) from None
     except UnicodeDecodeError as error:
         raise PipelineError(f"the file is not UTF-8: {error}", path) from None
     except OSError as error:

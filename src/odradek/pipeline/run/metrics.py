@@ -1,10 +1,16 @@
-"""A run's numbers for Prometheus, over HTTP: the newest batch of every query, and counters since the start."""
+"""A run's numbers for Prometheus, over HTTP: the newest batch of every query, and counters since the start.
+
+Other kinds of runs have other numbers: `help` names them.
+"""
 
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
-from odradek.pipeline.run.progress import BatchProgress
+if TYPE_CHECKING:
+    from odradek.pipeline.run.progress import BatchProgress
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -31,7 +37,8 @@ HELP = {
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, help: Mapping[str, tuple[str, str]] = HELP) -> None:
+        self._help = help
         self._lock = threading.Lock()
         self._values: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
 
@@ -44,7 +51,7 @@ class Metrics:
         with self._lock:
             self._values[name][key] = self._values[name].get(key, 0) + value
 
-    def take(self, progress: BatchProgress) -> None:
+    def take(self, progress: "BatchProgress") -> None:
         labels = {"pipeline": progress.pipeline, "query": progress.query}
         self.add("odradek_pipeline_batches_total", 1, **labels)
         self.add("odradek_pipeline_rows_in_total", progress.rows_in, **labels)
@@ -66,7 +73,7 @@ class Metrics:
     def text(self) -> str:
         lines = []
         with self._lock:
-            for name, (kind, about) in HELP.items():
+            for name, (kind, about) in self._help.items():
                 if name not in self._values:
                     continue
                 lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]

@@ -1,0 +1,117 @@
+"""The positions as a topic of the target: compacted, read once by a process and then followed.
+
+An open transaction of another partition hides our record from those who read committed data, until it ends. So `read`
+takes the high watermark first, and reads until the last stable offset has reached it.
+"""
+
+import threading
+import time
+import zlib
+from collections import defaultdict
+
+from odradek.client.cluster import EARLIEST, LATEST, Cluster
+from odradek.client.fetching import OffsetsGone, RangeReader
+from odradek.client.producing import EncodedRecords
+from odradek.client.settings import FetchSettings
+from odradek.errors import ErrorCode, KafkaError
+from odradek.mirror.position import Copy, Position, decode_key, decode_position, encode_key, encode_position
+from odradek.model import TopicPartition
+from odradek.records.record import Record, decode_batch, encode_records
+from odradek.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+NAME = "_odradek-mirror-positions"
+PARTITIONS = 8
+REPLICAS = 3  # or as many as there are brokers
+CONFIG = {"cleanup.policy": "compact", "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+STABLE_WITHIN_S = 1200.0  # longer than transaction.max.timeout.ms is by default
+
+
+def create_positions(cluster: Cluster) -> None:
+    """Where there are none yet."""
+    if NAME in cluster.topic_names():
+        return
+    configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
+    replicas = min(REPLICAS, cluster.broker_count)
+    topic = CreatableTopic(name=NAME, num_partitions=PARTITIONS, replication_factor=replicas, configs=configs)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    for result in cluster.ask(f"create topic {NAME}", request, CreateTopicsResponse).topics:
+        code = ErrorCode(result.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            reason = result.error_message or code.name
+            raise KafkaError(
+                code, f"cannot create topic {NAME} on the target: {reason}; create it, compacted, yourself"
+            )
+
+
+class Positions:
+    """Those of all partitions, as far as they were read. Threads may share it: it has a cluster of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._count = cluster, 0
+        self._lock = threading.Lock()
+        self._next: dict[TopicPartition, int] = {}
+        self._found: defaultdict[Copy, dict[str, Position]] = defaultdict(dict)
+
+    def prepare(self) -> None:
+        """Comes first, once for all threads."""
+        create_positions(self._cluster)
+        self._count = min(len(self._cluster.partitions_of([NAME])), PARTITIONS)
+
+    def partition_of(self, copy: Copy) -> TopicPartition:
+        """Without the lock: whoever has a transaction open must not wait for those who wait for its end."""
+        key = f"{copy.source}/{copy.topic}/{copy.partition}"
+        return TopicPartition(NAME, zlib.crc32(key.encode()) % self._count)
+
+    def encoded(self, copy: Copy, position: Position) -> EncodedRecords:
+        """A record for a transaction of the caller's."""
+        now_ms = int(time.time() * 1000)
+        record = Record(0, now_ms, encode_key(copy, position.number), encode_position(position))
+        records = encode_records([record], 0, now_ms)
+        return EncodedRecords(self.partition_of(copy), records, 1, now_ms, now_ms)
+
+    def read(self, copy: Copy) -> Position | None:
+        """The last that was committed before this call."""
+        return max(self.kept(copy), key=lambda one: one.number, default=None)
+
+    def kept(self, copy: Copy) -> list[Position]:
+        """All that are kept of a partition, as of now. Of those for an older copy, none count."""
+        with self._lock:
+            self._follow(self.partition_of(copy))
+            found = list(self._found[copy].values())
+        newest = max(found, key=_age, default=None)
+        return [one for one in found if newest is not None and one.target_id == newest.target_id]
+
+    def _follow(self, partition: TopicPartition) -> None:
+        """Up to the present high watermark."""
+        high_watermark = self._cluster.list_offsets({partition: LATEST})[partition]
+        start = self._next.get(partition)
+        if start is None:
+            start = self._cluster.list_offsets({partition: EARLIEST})[partition]
+        settings = FetchSettings(read_committed=True, max_wait_ms=100)
+        reader = RangeReader(self._cluster, partition, start, high_watermark, settings, STABLE_WITHIN_S)
+        while reader.position < high_watermark:
+            try:
+                chunk = reader.fetch()
+            except OffsetsGone as gone:  # compacted away meanwhile
+                reader.position = max(gone.earliest, reader.position)
+                continue
+            for batch in chunk.batches:
+                for record in decode_batch(batch.data, batch.header):
+                    self._take(record)
+            self._next[partition] = reader.position
+
+    def _take(self, record: Record) -> None:
+        copy, slot = decode_key(record.key)
+        if record.value is None:
+            self._found[copy].pop(slot, None)
+        else:
+            self._found[copy][slot] = decode_position(copy, record.value)
+
+
+def _age(position: Position) -> int:
+    return position.number
