@@ -156,7 +156,7 @@ class Table:
         """Delete files that no version of the last days has, and those that were written and never committed."""
 
         def vacuum() -> list[str]:
-            return self._table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, full=True)
+            return list(self._table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, full=True))
 
         return len(_refused_by(self.location, vacuum))
 
