@@ -139,8 +139,8 @@ class Trial:
         numbers, stalls = Counter[str](), Counter[str]()
         for node in self.view.running():
             url = f"http://127.0.0.1:{self.system.metrics_ports[node - 1]}/metrics"
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                text = answer.read().decode()
+            with urllib.request.urlopen(url, timeout=60) as response:
+                text = response.read().decode()
             found = {name: float(value) for name, value in NUMBER.findall(text)}
             epoch = max(numbers["quorum_epoch"], int(found.pop("quorum_epoch")))
             numbers.update(found)  # adds

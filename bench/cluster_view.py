@@ -34,7 +34,7 @@ LOOK_INTERVAL_S = 0.005
 ANSWER_TIMEOUT_S = 5.0
 NOBODY = -1
 
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 
 class GivenUp(Exception):
@@ -58,16 +58,16 @@ class ClusterView:
     def partitions(self, node: int, topic: str) -> list[MetadataResponsePartition]:
         """Return the partitions that this node knows; none if it does not respond."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        answer = self._ask(node, request, MetadataResponse)
-        return answer.topics[0].partitions if answer is not None else []
+        response = self._ask(node, request, MetadataResponse)
+        return response.topics[0].partitions if response is not None else []
 
     def quorum_leader(self) -> int:
         """The active controller; NOBODY if no node knows of one."""
         for node in self.running():
             request = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
-            answer = self._ask(node, request, DescribeQuorumResponse)
-            if answer is not None and answer.error_code == 0 and answer.topics:
-                found = answer.topics[0].partitions[0]
+            response = self._ask(node, request, DescribeQuorumResponse)
+            if response is not None and response.error_code == 0 and response.topics:
+                found = response.topics[0].partitions[0]
                 if found.error_code == 0 and found.leader_id in self._system.nodes:
                     return found.leader_id
         return NOBODY
@@ -110,14 +110,14 @@ class ClusterView:
                 raise GivenUp(f"{self._system.title}: {what}: not within {PATIENCE_S} s")
             time.sleep(LOOK_INTERVAL_S)
 
-    def _ask(self, node: int, request: Message, answer_type: type[Answer]) -> Answer | None:
+    def _ask(self, node: int, request: Message, response_type: type[Response]) -> Response | None:
         """Ask a node; None if it does not respond in time."""
         try:
             if node not in self._connections:
                 port = self._system.ports[node - 1]
                 settings = ClientSettings((("127.0.0.1", port),), request_timeout_s=ANSWER_TIMEOUT_S)
                 self._connections[node] = Connection("127.0.0.1", port, settings)
-            return self._connections[node].call(request, answer_type)
+            return self._connections[node].call(request, response_type)
         except (ConnectionLost, KafkaError):
             self._connections.pop(node, None)  # it is closed
             return None

@@ -104,15 +104,15 @@ class Visitor:
         self._token = json.loads(self.get("/api/session"))["token"]
 
     def get(self, path: str) -> bytes:
-        with self._opener.open(self.address + path, timeout=120) as answer:
-            page: bytes = answer.read()
+        with self._opener.open(self.address + path, timeout=120) as response:
+            page: bytes = response.read()
             return page
 
     def post(self, path: str, body: object) -> dict[str, object]:
         headers = {"X-CSRF-Token": self._token, "Content-Type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
-        with self._opener.open(request, timeout=120) as answer:
-            found: dict[str, object] = json.loads(answer.read())
+        with self._opener.open(request, timeout=120) as response:
+            found: dict[str, object] = json.loads(response.read())
             return found
 
 

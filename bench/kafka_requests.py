@@ -43,8 +43,8 @@ def accepts_produce(port: int, topic: str, partition: int = 0) -> bool:
     """True if a record is taken now; if the topic is not there yet, it is asked for."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
-            answer = exchange(connection, produce_request(topic, partition))
-            code = struct.unpack_from(">h", answer, len(answer) - CODE_FROM_END)[0] if answer else -1
+            response = exchange(connection, produce_request(topic, partition))
+            code = struct.unpack_from(">h", response, len(response) - CODE_FROM_END)[0] if response else -1
             if code != 0:
                 exchange(connection, metadata_request(topic))
             return bool(code == 0)
@@ -53,7 +53,7 @@ def accepts_produce(port: int, topic: str, partition: int = 0) -> bool:
 
 
 def exchange(connection: socket.socket, request: bytes) -> bytes:
-    """The answer without its length; empty if the connection ended."""
+    """The response without its length; empty if the connection ended."""
     connection.sendall(request)
     head = connection.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:

@@ -73,7 +73,7 @@ SOME_ID = UUID(int=7)
 class Case(NamedTuple):
     name: str
     stream: Callable[[], bytes]  # whole frames
-    answers: int = 1
+    responses: int = 1
 
 
 class Stall(NamedTuple):
@@ -298,11 +298,11 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def attack(port: int, stream: bytes, answers: int) -> str:
+def attack(port: int, stream: bytes, responses: int) -> str:
     """Send it all, and read what comes back; answers how it ended."""
     with socket.create_connection(("127.0.0.1", port), timeout=GIVE_UP_S) as connection:
         reader: list[str] = []
-        thread = threading.Thread(target=lambda: reader.append(read_answers(connection, answers)))
+        thread = threading.Thread(target=lambda: reader.append(read_responses(connection, responses)))
         thread.start()
         try:
             connection.sendall(stream)
@@ -312,9 +312,9 @@ def attack(port: int, stream: bytes, answers: int) -> str:
         return reader[0]
 
 
-def read_answers(connection: socket.socket, answers: int) -> str:
+def read_responses(connection: socket.socket, responses: int) -> str:
     try:
-        for _ in range(answers):
+        for _ in range(responses):
             receive(connection)
     except TimeoutError:
         return "no answer"
@@ -330,7 +330,7 @@ def measure(port: int, cases: Sequence[Case]) -> Iterator[Stall]:
             time.sleep(QUIET_S)
             bystander.take_longest_ms()
             begin = time.perf_counter()
-            outcome = attack(port, stream, case.answers)
+            outcome = attack(port, stream, case.responses)
             seconds = time.perf_counter() - begin
             time.sleep(QUIET_S / 4)
             yield Stall(case.name, len(stream), bystander.take_longest_ms(), seconds, outcome)

@@ -45,7 +45,9 @@ class System:
 
     name: ClassVar[str]
     title: ClassVar[str]
-    durability: ClassVar[str] = NOT_SYNCED  # what has happened to a record when its producer gets the answer
+    durability: ClassVar[str] = (
+        NOT_SYNCED  # what has happened to a record when its producer gets the response
+    )
     settings: ClassVar[Mapping[str, str]] = {}
     speaks_kafka: ClassVar[bool] = False
     keeps_in_memory: ClassVar[bool] = False

@@ -122,7 +122,7 @@ async def connect(broker: Broker, count: int) -> list[Connection]:
 
 
 async def ask_all(connections: Iterable[Connection], requests: Iterable[Any]) -> list[Any]:
-    """One request on each connection; the answers once all are there."""
+    """One request on each connection; the responses once all are there."""
     pairs = list(zip(connections, requests, strict=True))
     for connection, request in pairs:
         connection.send(request)
@@ -200,7 +200,7 @@ async def rebalance(connections: Sequence[Connection], member_ids: Sequence[str]
 async def classic(broker: Broker, count: int) -> list[Row]:
     connections = await connect(broker, count)
     newcomers = await ask_all(connections, [join_request("") for _ in connections])
-    member_ids = [answer.member_id for answer in newcomers]
+    member_ids = [response.member_id for response in newcomers]
     await rebalance(connections, member_ids)  # the broker waits some seconds for all to come
     leaver, identity = connections.pop(), MemberIdentity(member_ids.pop())
     await leaver.ask(LeaveGroupRequest("classic", [identity]))
@@ -221,8 +221,8 @@ async def classic(broker: Broker, count: int) -> list[Row]:
 async def heartbeat_cost(broker: Broker, connections: Sequence[Connection], beats: Sequence[Any]) -> str:
     async def rounds() -> None:
         for _ in range(HEARTBEAT_ROUNDS):
-            answers = await ask_all(connections, beats)
-            assert not any(answer.error_code for answer in answers)
+            responses = await ask_all(connections, beats)
+            assert not any(response.error_code for response in responses)
 
     user, count = broker.user_seconds(), HEARTBEAT_ROUNDS * len(beats)
     _, cpu = await cost(broker, rounds)
@@ -256,14 +256,14 @@ class Member:
     async def beat(self, topics: list[str] | None = None) -> bool:
         """Send a heartbeat, and return True if there was anything new."""
         owned = [] if topics else self.owned
-        answer = await self.connection.ask(consumer_beat(self.id, self.epoch, topics, owned))
-        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
-        is_new = answer.assignment is not None or answer.member_epoch != self.epoch
-        self.epoch = answer.member_epoch
-        if answer.assignment is not None:
+        response = await self.connection.ask(consumer_beat(self.id, self.epoch, topics, owned))
+        assert response.error_code == 0, (ErrorCode(response.error_code), response.error_message)
+        is_new = response.assignment is not None or response.member_epoch != self.epoch
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
             self.owned = [
                 TopicPartitionsInRequest(topic.topic_id, topic.partitions)
-                for topic in answer.assignment.topic_partitions
+                for topic in response.assignment.topic_partitions
             ]
         return is_new
 
@@ -307,8 +307,8 @@ async def offsets_end(connection: Connection) -> int:
     """Return how many records the coordinator of the KIP-848 group has written."""
     wanted = ListOffsetsPartition(partition_index=partition_of("consumer", 50), timestamp=LATEST)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(OFFSETS_TOPIC, [wanted])])
-    answer = await connection.ask(request, 7)
-    offset: int = answer.topics[0].partitions[0].offset
+    response = await connection.ask(request, 7)
+    offset: int = response.topics[0].partitions[0].offset
     return offset
 
 

@@ -66,5 +66,5 @@ def bulk(documents: Any) -> list[dict[str, Any]]:
         headers["Authorization"] = f"Basic {base64.b64encode(secret.encode()).decode()}"
     url = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}/_bulk"
     request = urllib.request.Request(url, "\n".join([*lines, ""]).encode(), headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        return [item["index"] for item in json.load(answer)["items"]]
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        return [item["index"] for item in json.load(response)["items"]]

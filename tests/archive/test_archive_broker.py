@@ -317,8 +317,10 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
         assert "1 records archived" in process.stderr.readline()
         topics.fill(topic, [b"b"])
         assert "1 records archived" in process.stderr.readline()
-        with urllib.request.urlopen(address, timeout=30) as answer:
-            assert f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in answer.read().decode()
+        with urllib.request.urlopen(address, timeout=30) as response:
+            assert (
+                f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in response.read().decode()
+            )
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert "Traceback" not in process.stderr.read()

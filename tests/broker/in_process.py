@@ -76,19 +76,19 @@ class InProcess:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        answer = await self.ask(
+        response = await self.ask(
             CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings)]), 7
         )
-        assert answer.topics[0].error_code == 0, answer
+        assert response.topics[0].error_code == 0, response
 
     async def produce(
         self, topic: str, records: list[tuple[bytes | None, bytes | None]], acks: int = -1
     ) -> Any:
-        """The answer of the one partition."""
+        """The response of the one partition."""
         batch = bytes(build_batch([Record(at, 0, key, value) for at, (key, value) in enumerate(records)]))
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])
-        answer = await self.ask(ProduceRequest(None, acks, 30_000, [data]), 9)
-        return answer.responses[0].partition_responses[0]
+        response = await self.ask(ProduceRequest(None, acks, 30_000, [data]), 9)
+        return response.responses[0].partition_responses[0]
 
     def records(self, topic: str) -> list[Record]:
         return stored_records(self.broker, topic)

@@ -44,8 +44,8 @@ class Work:
 async def produce_to_all(broker: InProcess) -> None:
     partitions = [PartitionProduceData(index, BATCH) for index in range(COUNT)]
     data = TopicProduceData(name="t", partition_data=partitions)
-    answer = await broker.ask(ProduceRequest(None, -1, 30_000, [data]), 9)
-    assert not any(partition.error_code for partition in answer.responses[0].partition_responses)
+    response = await broker.ask(ProduceRequest(None, -1, 30_000, [data]), 9)
+    assert not any(partition.error_code for partition in response.responses[0].partition_responses)
 
 
 def test_a_clean_stop_closes_a_few_logs_in_each_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +79,8 @@ def test_clients_are_served_while_a_stop_writes_the_logs_to_disk(
         stopping = asyncio.create_task(broker.__aexit__())
         while not work.total:
             await asyncio.sleep(0)
-        answer = await broker.produce("t", [(b"key", b"late")])
-        assert answer.error_code == 0 and work.total < COUNT
+        response = await broker.produce("t", [(b"key", b"late")])
+        assert response.error_code == 0 and work.total < COUNT
         await stopping
         assert work.total == COUNT + 1, "only the log that has changed since is written again"
 

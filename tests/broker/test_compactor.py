@@ -207,8 +207,8 @@ def test_a_topic_that_becomes_compacted_is_compacted_without_another_append(tmp_
 
 async def alter(broker: InProcess, resource_type: ResourceType, name: str, setting: str, value: str) -> None:
     resource = AlterConfigsResource(resource_type, name, [AlterableConfig(setting, 0, value)])
-    answer = await broker.ask(IncrementalAlterConfigsRequest([resource]), 1)
-    assert answer.responses[0].error_code == 0, answer
+    response = await broker.ask(IncrementalAlterConfigsRequest([resource]), 1)
+    assert response.responses[0].error_code == 0, response
 
 
 def test_a_broker_stops_that_was_just_reconfigured(tmp_path: Path) -> None:

@@ -79,14 +79,14 @@ def values(*numbers: int) -> list[tuple[bytes | None, bytes | None]]:
 
 async def delete_records(broker: InProcess, offset: int, *partitions: int, topic: str = TOPIC) -> list[Any]:
     asked = [DeleteRecordsPartition(partition, offset) for partition in partitions or (0,)]
-    answer = await broker.ask(DeleteRecordsRequest([DeleteRecordsTopic(topic, asked)], 5000), 2)
-    results: list[Any] = answer.topics[0].partitions
+    response = await broker.ask(DeleteRecordsRequest([DeleteRecordsTopic(topic, asked)], 5000), 2)
+    results: list[Any] = response.topics[0].partitions
     return results
 
 
 async def delete_topic(broker: InProcess) -> None:
-    answer = await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
-    assert answer.responses[0].error_code == 0
+    response = await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
+    assert response.responses[0].error_code == 0
 
 
 def content(broker: InProcess) -> tuple[int, list[bytes | None]] | None:
@@ -219,7 +219,7 @@ def test_deleted_records_stay_deleted_without_any_append_or_checkpoint(data_dir:
         await broker.create_topic(TOPIC)
         await broker.produce(TOPIC, values(*range(10)))
         broker.broker._maintenance.checkpoint()
-        assert [answer.low_watermark for answer in await delete_records(broker, 7)] == [7]
+        assert [response.low_watermark for response in await delete_records(broker, 7)] == [7]
 
     async def after(broker: InProcess) -> None:
         assert content(broker) == (7, [b"7", b"8", b"9"])
@@ -231,16 +231,16 @@ def test_many_partitions_are_emptied_by_one_write(data_dir: str) -> None:
     files = disk_with(data_dir)
 
     async def scenario(broker: InProcess) -> None:
-        answer = await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 30, 1)]), 7)
-        assert answer.topics[0].error_code == 0
+        response = await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 30, 1)]), 7)
+        assert response.topics[0].error_code == 0
         for partition in range(30):
             log = broker.broker.replicas.get(TOPIC, partition).log
             assert log.end_offset == 0
         await broker.produce(TOPIC, values(1, 2))
         syncs = files.syncs
-        answers = await delete_records(broker, -1, *range(30), 0, 30)
-        assert [answer.low_watermark for answer in answers] == [2] + [0] * 29 + [2, -1]
-        assert answers[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        responses = await delete_records(broker, -1, *range(30), 0, 30)
+        assert [response.low_watermark for response in responses] == [2] + [0] * 29 + [2, -1]
+        assert responses[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert files.syncs - syncs == 2
         await delete_records(broker, 1)
         assert files.syncs - syncs == 2, "it starts later already"
@@ -255,12 +255,12 @@ def test_a_full_disk_deletes_no_records(data_dir: str) -> None:
         await broker.create_topic(TOPIC)
         await broker.produce(TOPIC, values(1, 2, 3))
         files.free_bytes = 0
-        (answer,) = await delete_records(broker, 2)
-        assert (answer.error_code, answer.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        (response,) = await delete_records(broker, 2)
+        assert (response.error_code, response.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         assert content(broker) == (0, [b"1", b"2", b"3"])
         files.free_bytes = None
-        (answer,) = await delete_records(broker, 2)
-        assert (answer.error_code, answer.low_watermark) == (0, 2)
+        (response,) = await delete_records(broker, 2)
+        assert (response.error_code, response.low_watermark) == (0, 2)
         assert content(broker) == (2, [b"3"])
 
     live(data_dir, files, scenario)
@@ -454,9 +454,9 @@ async def remove_deleted(broker: InProcess) -> None:
 
 async def end_of_epoch(broker: InProcess, epoch: int, topic: str = TOPIC) -> tuple[int, int]:
     asked = OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(0, -1, epoch)])
-    answer = (await broker.ask(OffsetForLeaderEpochRequest(-1, [asked]), 4)).topics[0].partitions[0]
-    assert answer.error_code == 0
-    return answer.leader_epoch, answer.end_offset
+    response = (await broker.ask(OffsetForLeaderEpochRequest(-1, [asked]), 4)).topics[0].partitions[0]
+    assert response.error_code == 0
+    return response.leader_epoch, response.end_offset
 
 
 async def fetch_after(broker: InProcess, epoch: int, offset: int) -> Any:

@@ -59,21 +59,21 @@ def run(data_dir: Path, scenario: Callable[[InProcess, UnrenamedFiles], Awaitabl
 
 async def create_all(broker: InProcess) -> None:
     wanted = [CreatableTopic(name, PARTITIONS, 1) for name in TOPICS]
-    answer = await broker.ask(CreateTopicsRequest(wanted), 7)
-    assert [topic.error_code for topic in answer.topics] == [0] * len(TOPICS)
+    response = await broker.ask(CreateTopicsRequest(wanted), 7)
+    assert [topic.error_code for topic in response.topics] == [0] * len(TOPICS)
 
 
 async def produce_to_all(broker: InProcess, value: bytes) -> None:
     for name in TOPICS:
         for index in range(PARTITIONS):
-            answer = answer_of(await broker.ask(produce_request(name, batch(value), partition=index), 9))
-            assert answer.error_code == 0
+            response = answer_of(await broker.ask(produce_request(name, batch(value), partition=index), 9))
+            assert response.error_code == 0
 
 
 async def delete_all(broker: InProcess) -> list[int]:
     states = [DeleteTopicState(name) for name in TOPICS]
-    answer = await broker.ask(DeleteTopicsRequest(states, timeout_ms=5000), 6)
-    return [topic.error_code for topic in answer.responses]
+    response = await broker.ask(DeleteTopicsRequest(states, timeout_ms=5000), 6)
+    return [topic.error_code for topic in response.responses]
 
 
 def fetch_request_of(topic_ids: Mapping[str, UUID], offset: int, max_wait_ms: int = 60_000) -> FetchRequest:
@@ -123,8 +123,8 @@ def test_parked_fetches_are_answered_once_and_the_topics_are_gone(tmp_path: Path
         assert not any(fetch.done() for fetch in parked)
         assert await delete_all(broker) == [0, 0, 0]
         for fetch in parked:
-            answer = await fetch
-            codes = {found.error_code for topic in answer.responses for found in topic.partitions}
+            response = await fetch
+            codes = {found.error_code for topic in response.responses for found in topic.partitions}
             assert codes & {*UNKNOWN}, "the consumer hears that its topics are gone"
         assert logs_of_topics(tmp_path) == set()
         await create_all(broker)
@@ -138,8 +138,8 @@ def test_parked_fetches_are_answered_once_and_the_topics_are_gone(tmp_path: Path
 def test_a_fetch_that_timed_out_hears_no_more(tmp_path: Path) -> None:
     async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
         await create_all(broker)
-        answer = await fetch_all(broker, 0, LATEST_FETCH, max_wait_ms=1)
-        assert answer.error_code == 0
+        response = await fetch_all(broker, 0, LATEST_FETCH, max_wait_ms=1)
+        assert response.error_code == 0
         assert not any(leader.has_waiters for leader in leaders(broker))
         assert await delete_all(broker) == [0, 0, 0]
 
@@ -178,12 +178,12 @@ def test_several_connections_that_wait_for_topics_deleted_together(tmp_path: Pat
                 consumer.send(fetch_request_of(ids, 1), LATEST_FETCH)
                 consumer.send(fetch_request_of({"b": ids["b"]}, 1), LATEST_FETCH)
             states = [DeleteTopicState(name) for name in TOPICS]
-            answer = admin.ask(DeleteTopicsRequest(states, timeout_ms=5000))
-            assert [topic.error_code for topic in answer.responses] == [0, 0, 0]
+            response = admin.ask(DeleteTopicsRequest(states, timeout_ms=5000))
+            assert [topic.error_code for topic in response.responses] == [0, 0, 0]
             for consumer in consumers:
                 for _ in range(2):
-                    answer = consumer.receive()
-                    codes = {part.error_code for topic in answer.responses for part in topic.partitions}
+                    response = consumer.receive()
+                    codes = {part.error_code for topic in response.responses for part in topic.partitions}
                     assert codes & {*UNKNOWN}
 
 

@@ -45,13 +45,13 @@ class Ledger:
     def produce(self, raw: Raw, topic: str, timeout_ms: int = 10_000) -> int:
         self._serial += 1
         value = b"%d" % self._serial
-        answer = raw.produce(topic, batch(value), timeout_ms=timeout_ms)
-        if answer.error_code == 0:
+        response = raw.produce(topic, batch(value), timeout_ms=timeout_ms)
+        if response.error_code == 0:
             self.acknowledged.setdefault(topic, []).append(value)
         else:
-            assert answer.error_code in REFUSED
+            assert response.error_code in REFUSED
             self.refused += 1
-        return int(answer.error_code)
+        return int(response.error_code)
 
     def check(self, raw: Raw) -> None:
         for topic, values in self.acknowledged.items():
@@ -84,8 +84,8 @@ def committed_offset(raw: Raw) -> int:
     group = OffsetFetchRequestGroup(
         GROUP, topics=[OffsetFetchRequestTopics(name=TOPICS[0], partition_indexes=[0])]
     )
-    answer = raw.ask(OffsetFetchRequest(groups=[group]), 8)
-    return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+    response = raw.ask(OffsetFetchRequest(groups=[group]), 8)
+    return int(response.groups[0].topics[0].partitions[0].committed_offset)
 
 
 def prepare(raw: Raw, ledger: Ledger) -> None:

@@ -251,8 +251,8 @@ def test_a_round_takes_no_more_files_than_may_be_open(tmp_path: Path) -> None:
             await broker.produce(topic, [(None, b"x")])
         rounds.clear()
         broker.broker._flusher._max_files = 5
-        answers = await asyncio.gather(*(broker.produce(topic, [(None, b"y")]) for topic in topics))
-        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 1)] * 12
+        responses = await asyncio.gather(*(broker.produce(topic, [(None, b"y")]) for topic in topics))
+        assert [(response.error_code, response.base_offset) for response in responses] == [(0, 1)] * 12
         assert rounds and max(rounds) <= 5
 
     run(tmp_path, scenario)
@@ -306,10 +306,10 @@ def test_a_disk_that_really_is_full(small_disk: Path) -> None:
         raw.create(TOPIC)
         value = bytes(range(256)) * 1000
         stored = 0
-        while (answer := raw.produce(TOPIC, batch(value))).error_code == 0:
+        while (response := raw.produce(TOPIC, batch(value))).error_code == 0:
             stored += 1
             assert stored < 100
-        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert raw.fetch(TOPIC).high_watermark == stored
         assert len(raw.fetch(TOPIC, offset=stored - 1).records) > len(value)
         assert (

@@ -45,9 +45,9 @@ def test_a_power_cut_loses_nothing_acknowledged(seed: int, tmp_path_factory: pyt
             await broker.create_topic(TOPIC)
         for _ in range(rng.randrange(1, 12)):
             values = [rng.randbytes(rng.randrange(1, 50)) for _ in range(rng.randrange(1, 4))]
-            answer = await broker.produce(TOPIC, [(None, value) for value in values])
-            assert answer.error_code == ErrorCode.NONE
-            acknowledged.update({answer.base_offset + at: value for at, value in enumerate(values)})
+            response = await broker.produce(TOPIC, [(None, value) for value in values])
+            assert response.error_code == ErrorCode.NONE
+            acknowledged.update({response.base_offset + at: value for at, value in enumerate(values)})
         unanswered = broker.produce(TOPIC, [(None, b"never acknowledged")], acks=1)
         await unanswered
         files.crash(rng if rng.random() < 0.5 else None)
@@ -105,8 +105,8 @@ def test_a_disk_that_cannot_sync_is_not_trusted_again(tmp_path_factory: pytest.T
             assert (await broker.produce(TOPIC, [(None, b"good")])).error_code == ErrorCode.NONE
             files.fail_syncs = 1
             for _ in range(2):
-                answer = await broker.produce(TOPIC, [(None, b"lost")])
-                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                response = await broker.produce(TOPIC, [(None, b"lost")])
+                assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     asyncio.run(scenario())
 
@@ -119,8 +119,8 @@ def test_a_full_disk_refuses_and_recovers(tmp_path_factory: pytest.TempPathFacto
             await broker.create_topic(TOPIC)
             await broker.produce(TOPIC, [(None, b"first")])
             files.free_bytes = 10
-            answer = await broker.produce(TOPIC, [(None, b"no room for this")])
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            response = await broker.produce(TOPIC, [(None, b"no room for this")])
+            assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert [record.value for record in broker.records(TOPIC)] == [b"first"]
             files.free_bytes = None
             assert (await broker.produce(TOPIC, [(None, b"second")])).base_offset == 1

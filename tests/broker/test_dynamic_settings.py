@@ -64,8 +64,8 @@ def alter_request(
 
 
 async def alter(broker: InProcess, name: str, value: str | None, resource: str = "") -> tuple[int, str]:
-    (answer,) = (await broker.ask(alter_request(name, value, resource), 1)).responses
-    return answer.error_code, answer.error_message or ""
+    (response,) = (await broker.ask(alter_request(name, value, resource), 1)).responses
+    return response.error_code, response.error_message or ""
 
 
 # --- each of them ---
@@ -233,8 +233,8 @@ def test_a_wrong_dynamic_setting_from_an_older_broker_keeps_none_from_starting(
 
 
 def ask_to_alter(raw: Raw, name: str, value: str) -> None:
-    (answer,) = raw.ask(alter_request(name, value)).responses
-    assert answer.error_code == 0, answer
+    (response,) = raw.ask(alter_request(name, value)).responses
+    assert response.error_code == 0, response
 
 
 def is_served(raw: Raw) -> bool:
@@ -317,8 +317,8 @@ def test_producer_id_expiration(tmp_path: Path) -> None:
             build_batch([Record(0, 0, None, b"x")], producer_id=7, producer_epoch=0, base_sequence=0)
         )
         data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, records)])
-        answer = await broker.ask(ProduceRequest(None, -1, 30_000, [data]), 9)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = await broker.ask(ProduceRequest(None, -1, 30_000, [data]), 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
         producers = broker.broker.replicas.get("t", 0).log.producers
         broker.broker._maintenance.look_after_logs()
         assert 7 in producers.by_id
@@ -362,9 +362,9 @@ def test_settings_of_a_group(tmp_path: Path) -> None:
             request = ConsumerGroupHeartbeatRequest(
                 "g", "member", member_epoch, None, None, 60_000, ["t"], topic_partitions=[]
             )
-            answer = await broker.ask(request, 0)
-            assert answer.error_code == 0, answer
-            found: int = answer.heartbeat_interval_ms
+            response = await broker.ask(request, 0)
+            assert response.error_code == 0, response
+            found: int = response.heartbeat_interval_ms
             return found
 
         assert await interval_ms(0) == 5000
@@ -442,12 +442,12 @@ def test_a_node_says_that_its_own_minimal_isr_has_no_effect(
 
 def test_api_versions_names_the_features(tmp_path: Path) -> None:
     async def scenario(broker: InProcess) -> None:
-        answer = await broker.ask(ApiVersionsRequest("test", "1"), 4)
-        supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
-        finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+        response = await broker.ask(ApiVersionsRequest("test", "1"), 4)
+        supported = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+        finalized = {one.name: one.max_version_level for one in response.finalized_features}
         assert supported == SUPPORTED_FEATURES
         assert finalized == {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
-        assert answer.finalized_features_epoch == broker.broker.metadata.image.offset
+        assert response.finalized_features_epoch == broker.broker.metadata.image.offset
 
     run(tmp_path, scenario)
 
@@ -459,8 +459,8 @@ def test_a_setting_that_nobody_knows_is_kept_listed_and_ignored(tmp_path: Path) 
     resource = DescribeConfigsResource(ResourceType.BROKER, "1", ["some.plugin.url"])
 
     async def described(broker: InProcess) -> list[Any]:
-        (answer,) = (await broker.ask(DescribeConfigsRequest([resource], True, True), 4)).results
-        return list(answer.configs)
+        (response,) = (await broker.ask(DescribeConfigsRequest([resource], True, True), 4)).results
+        return list(response.configs)
 
     async def scenario(broker: InProcess) -> None:
         assert await described(broker) == []

@@ -64,8 +64,8 @@ def run(data_dir: Path, scenario: Callable[[InProcess, PartlyFullFiles], Awaitab
 
 
 async def find(broker: InProcess, group: str) -> int:
-    answer = await broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
-    (found,) = answer.coordinators
+    response = await broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+    (found,) = response.coordinators
     assert (found.node_id == -1) == (found.error_code != 0)
     assert bool(found.error_message) == (found.error_code != 0)
     code: int = found.error_code
@@ -84,13 +84,13 @@ async def commit(broker: InProcess, group: str, topic: str, offset: int) -> int:
 async def committed(broker: InProcess, group: str, topic: str) -> tuple[int, int]:
     """The error code, and the offset."""
     request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(topic, [0])])
-    answer = await broker.ask(request, 5)
-    return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
+    response = await broker.ask(request, 5)
+    return response.error_code, response.topics[0].partitions[0].committed_offset if response.topics else -1
 
 
 async def delete(broker: InProcess, topic: str) -> None:
-    answer = await broker.ask(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=5000), 6)
-    assert answer.responses[0].error_code == 0
+    response = await broker.ask(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=5000), 6)
+    assert response.responses[0].error_code == 0
 
 
 async def some_turns() -> None:

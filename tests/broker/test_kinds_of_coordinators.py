@@ -26,8 +26,8 @@ class OtherGroups(Groups):
 
 
 async def find(broker: InProcess, key_type: int) -> ErrorCode:
-    answer = await broker.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]), 4)
-    return ErrorCode(answer.coordinators[0].error_code)
+    response = await broker.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]), 4)
+    return ErrorCode(response.coordinators[0].error_code)
 
 
 def test_another_kind_of_coordinator_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

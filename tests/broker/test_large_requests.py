@@ -83,7 +83,7 @@ class CountedBroker:
         self._dispatcher = Dispatcher(broker.broker.services)
 
     async def ask(self, frame: bytes) -> Any:
-        """The answer; and the work of the largest turn is noted."""
+        """The response; and the work of the largest turn is noted."""
         view = memoryview(bytearray(frame))[SIZE.size :]
         header = read_request_header(view)
         answered = asyncio.get_running_loop().create_future()
@@ -139,14 +139,14 @@ def test_an_offset_that_is_committed_many_times_is_committed_once(tmp_path: Path
         async with InProcess(str(tmp_path)) as broker:
             await prepare(broker)
             counted = CountedBroker(broker, Work())
-            answer = await counted.ask(stall.committed(5000, stall.same))
+            response = await counted.ask(stall.committed(5000, stall.same))
             assert [
-                (topic.name, [each.error_code for each in topic.partitions]) for topic in answer.topics
+                (topic.name, [each.error_code for each in topic.partitions]) for topic in response.topics
             ] == [(stall.TOPIC, [0])]
-            answer = await counted.ask(stall.committed(5000, lambda at: at))
+            response = await counted.ask(stall.committed(5000, lambda at: at))
             codes = [
                 (each.partition_index, each.error_code)
-                for topic in answer.topics
+                for topic in response.topics
                 for each in topic.partitions
             ]
             assert codes == [(at, 0 if at < 2 else 3) for at in range(5000)]
@@ -163,8 +163,8 @@ def test_all_topics_are_described_though_it_takes_several_turns(tmp_path: Path) 
             )
             assert [topic.error_code for topic in created.topics] == [0] * 1000
             counted = CountedBroker(broker, Work())
-            answer = await counted.ask(stall.frame(MetadataRequest(None), 9))
-            assert {f"t{at}" for at in range(1000)} <= {topic.name for topic in answer.topics}
+            response = await counted.ask(stall.frame(MetadataRequest(None), 9))
+            assert {f"t{at}" for at in range(1000)} <= {topic.name for topic in response.topics}
             assert counted.work.largest_turn <= ALLOWED_CALLS
 
     asyncio.run(scenario())
@@ -177,7 +177,7 @@ def test_a_produce_that_takes_long_keeps_its_place_among_those_around_it(tmp_pat
         async with InProcess(str(tmp_path)) as broker:
             await prepare(broker)
             dispatcher = Dispatcher(broker.broker.services)
-            answers: list[Request] = []
+            responses: list[Request] = []
             for count in (3, 5_000, 4):
                 frame = stall.produced(stall.COMPACTED, [0], stall.batch(count, Codec.GZIP))
                 view = memoryview(bytearray(frame))[SIZE.size :]
@@ -185,16 +185,16 @@ def test_a_produce_that_takes_long_keeps_its_place_among_those_around_it(tmp_pat
                 request = Request(
                     header,
                     Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
-                    answers.append,
+                    responses.append,
                     dispatcher.turns,
                 )
                 assert dispatcher.dispatch(request, view, header.body) is None
             effect = dispatcher.finish()
-            assert len(answers) == 1, "the first is done, the others are not"
+            assert len(responses) == 1, "the first is done, the others are not"
             assert effect is not None
             await effect
             offsets = []
-            for answered in answers:
+            for answered in responses:
                 data = b"".join(bytes(part) for part in answered.parts or ())
                 response, _ = read_message(ProduceResponse, 9, data, 9)
                 (only,) = response.responses[0].partition_responses

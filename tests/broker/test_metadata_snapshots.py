@@ -160,8 +160,8 @@ def test_a_change_of_one_partition_is_a_look_at_one_partition(
     opened = LocalPartitions._present
 
     async def scenario(broker: InProcess) -> None:
-        answer = await broker.ask(CreateTopicsRequest([CreatableTopic("t", partitions, 1)]), 7)
-        topic_id = answer.topics[0].topic_id
+        response = await broker.ask(CreateTopicsRequest([CreatableTopic("t", partitions, 1)]), 7)
+        topic_id = response.topics[0].topic_id
         for _ in range(partitions + 1):
             await asyncio.sleep(0)
         monkeypatch.setattr(

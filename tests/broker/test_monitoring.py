@@ -26,8 +26,8 @@ def read(broker: RunningBroker, path: str) -> tuple[int, str]:
     found = re.search(r"metrics: (http://localhost:\d+)/metrics", broker.log)
     assert found is not None
     try:
-        with urlopen(found[1] + path, timeout=30) as answer:
-            return answer.status, answer.read().decode()
+        with urlopen(found[1] + path, timeout=30) as response:
+            return response.status, response.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
 

@@ -23,8 +23,8 @@ async def begin(talk: Talk, level: int = 2) -> None:
 
 
 async def add_group(talk: Talk) -> ErrorCode:
-    answer = await talk.broker.ask(AddOffsetsToTxnRequest("tx", *talk.producer, GROUP), 4)
-    return ErrorCode(answer.error_code)
+    response = await talk.broker.ask(AddOffsetsToTxnRequest("tx", *talk.producer, GROUP), 4)
+    return ErrorCode(response.error_code)
 
 
 async def commit(talk: Talk, offset: int, version: int, producer: tuple[int, int] | None = None) -> ErrorCode:

@@ -57,14 +57,14 @@ def run(
 
 
 async def create(broker: InProcess) -> None:
-    answer = await broker.ask(CreateTopicsRequest([CreatableTopic("t", COUNT, 1)]), 7)
-    assert answer.topics[0].error_code == 0
+    response = await broker.ask(CreateTopicsRequest([CreatableTopic("t", COUNT, 1)]), 7)
+    assert response.topics[0].error_code == 0
 
 
 async def list_offset(broker: InProcess, partition: int, timestamp: int) -> ListOffsetsPartitionResponse:
     wanted = ListOffsetsTopic("t", [ListOffsetsPartition(partition, timestamp=timestamp)])
-    answer = await broker.ask(ListOffsetsRequest(-1, 0, [wanted]), 7)
-    found: ListOffsetsPartitionResponse = answer.topics[0].partitions[0]
+    response = await broker.ask(ListOffsetsRequest(-1, 0, [wanted]), 7)
+    found: ListOffsetsPartitionResponse = response.topics[0].partitions[0]
     return found
 
 
@@ -75,8 +75,8 @@ async def end_offset_error(broker: InProcess, partition: int) -> int:
 async def append_error(broker: InProcess, partition: int) -> int:
     batch = bytes(build_batch([Record(0, 0, None, b"value")]))
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(partition, batch)])
-    answer = await broker.ask(ProduceRequest(None, 1, 30_000, [data]), 9)
-    code: int = answer.responses[0].partition_responses[0].error_code
+    response = await broker.ask(ProduceRequest(None, 1, 30_000, [data]), 9)
+    code: int = response.responses[0].partition_responses[0].error_code
     return code
 
 

@@ -24,8 +24,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 async def list_offsets(broker: InProcess, timestamp: int, version: int = 7, **more: int) -> Any:
     wanted = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=timestamp)])
-    answer = await broker.ask(ListOffsetsRequest(-1, more.pop("isolation", 0), [wanted], **more), version)
-    return answer.topics[0].partitions[0]
+    response = await broker.ask(ListOffsetsRequest(-1, more.pop("isolation", 0), [wanted], **more), version)
+    return response.topics[0].partitions[0]
 
 
 async def delete_records(broker: InProcess, offset: int, timeout_ms: int = 30_000) -> Any:
@@ -34,8 +34,8 @@ async def delete_records(broker: InProcess, offset: int, timeout_ms: int = 30_00
 
 
 async def write(broker: InProcess) -> None:
-    answer = await broker.produce(TOPIC, [(None, b"x"), (None, b"y")], acks=1)
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = await broker.produce(TOPIC, [(None, b"x"), (None, b"y")], acks=1)
+    assert (response.error_code, response.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -57,21 +57,21 @@ class World:
 
     async def create(self) -> None:
         wanted = [CreatableTopic(name, self.rng.randint(1, 3), 1) for name in self.any_names()]
-        answer = await self.broker.ask(CreateTopicsRequest(wanted), 7)
-        for topic in answer.topics:
+        response = await self.broker.ask(CreateTopicsRequest(wanted), 7)
+        for topic in response.topics:
             if topic.error_code == 0:
                 self.ledger |= {(topic.name, index): [] for index in range(topic.num_partitions)}
 
     async def delete(self) -> None:
         states = [DeleteTopicState(name) for name in self.any_names()]
-        answer = await self.broker.ask(DeleteTopicsRequest(states, timeout_ms=5000), 6)
-        gone = {topic.name for topic in answer.responses if topic.error_code == 0}
+        response = await self.broker.ask(DeleteTopicsRequest(states, timeout_ms=5000), 6)
+        gone = {topic.name for topic in response.responses if topic.error_code == 0}
         self.ledger = {key: values for key, values in self.ledger.items() if key[0] not in gone}
 
     async def grow(self) -> None:
         wanted = [CreatePartitionsTopic(name, 4, None) for name in self.any_names()]
-        answer = await self.broker.ask(CreatePartitionsRequest(wanted, 5000), 3)
-        for topic in answer.results:
+        response = await self.broker.ask(CreatePartitionsRequest(wanted, 5000), 3)
+        for topic in response.results:
             if topic.error_code == 0:
                 self.ledger |= {
                     key: [] for index in range(4) if (key := (topic.name, index)) not in self.ledger
@@ -82,10 +82,10 @@ class World:
         self.written += 1
         value = b"%d" % self.written
         request = produce_request(key[0], batch(value), partition=key[1])
-        answer = (await self.broker.ask(request, 9)).responses[0].partition_responses[0]
-        if answer.error_code == 0:
+        response = (await self.broker.ask(request, 9)).responses[0].partition_responses[0]
+        if response.error_code == 0:
             self.ledger[key].append(value)
-            assert answer.base_offset == len(self.ledger[key]) - 1
+            assert response.base_offset == len(self.ledger[key]) - 1
 
     async def fetch(self) -> None:
         topics = self.broker.broker.metadata.image.topics

@@ -43,10 +43,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         def counted(self: FollowerFetch, wanted: Any, size_so_far: int) -> Any:
             before = len(seen)
-            answer = read(self, wanted, size_so_far)
+            response = read(self, wanted, size_so_far)
             if len(seen) == before:  # one of them may call the other
                 seen.append(wanted.asked.partition)
-            return answer
+            return response
 
         monkeypatch.setattr(FollowerFetch, name, counted)
 
@@ -103,8 +103,8 @@ class Following:
     async def produce(self, index: int, acks: int = 1) -> None:
         batch = bytes(build_batch([Record(0, 0, None, b"value")]))
         data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index, batch)])
-        answer = await self.broker.ask(ProduceRequest(None, acks, 20_000, [data]), 9)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = await self.broker.ask(ProduceRequest(None, acks, 20_000, [data]), 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
 
 
 def run(data_dir: Path, partitions: int, scenario: Callable[[Following], Awaitable[None]]) -> None:
@@ -138,8 +138,8 @@ def test_of_a_thousand_idle_partitions_none_is_looked_at(tmp_path: Path, looks: 
             assert await following.fetch() == {}
         assert looks == []
         await following.produce(7)
-        answers = await following.fetch()
-        assert list(answers) == [7] and answers[7].records
+        responses = await following.fetch()
+        assert list(responses) == [7] and responses[7].records
         assert looks == [7]
         following.offsets[7] = 1
         told = [await following.fetch(7)]
@@ -159,8 +159,8 @@ def test_what_was_not_taken_is_sent_again(tmp_path: Path, looks: list[int]) -> N
         await settled(following, looks)
         await following.produce(0)
         for _ in range(3):
-            answers = await following.fetch()
-            assert list(answers) == [0] and answers[0].records
+            responses = await following.fetch()
+            assert list(responses) == [0] and responses[0].records
 
     run(tmp_path, 3, scenario)
 
@@ -172,8 +172,8 @@ def test_an_append_wakes_a_fetch_that_waits(tmp_path: Path, looks: list[int]) ->
         await asyncio.sleep(0)
         assert looks == []
         await following.produce(1)
-        answers = await waiting
-        assert list(answers) == [1] and answers[1].records and looks == [1]
+        responses = await waiting
+        assert list(responses) == [1] and responses[1].records and looks == [1]
 
     run(tmp_path, 3, scenario)
 
@@ -258,8 +258,8 @@ def test_the_end_of_an_epoch_is_told_at_once(tmp_path: Path, looks: list[int]) -
         await asyncio.sleep(0)
         metadata = following.broker.broker.metadata
         metadata._commit([PartitionChangeRecord(1, following.topic_id, leader=1)])
-        answers = await waiting
-        assert list(answers) == [1] and answers[1].error_code != 0
+        responses = await waiting
+        assert list(responses) == [1] and responses[1].error_code != 0
 
     run(tmp_path, 3, scenario)
 
@@ -329,8 +329,8 @@ def test_a_replica_out_of_the_isr_is_woken_by_an_append(
         waiting = asyncio.ensure_future(following.fetch(max_wait_ms=50_000))
         await asyncio.sleep(0)
         await following.produce(1)
-        answers = await waiting
-        assert answers[1].records
+        responses = await waiting
+        assert responses[1].records
 
     run(tmp_path, 3, scenario)
 
@@ -366,8 +366,8 @@ def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
             begin_wait(self)
 
         monkeypatch.setattr(FollowerFetch, "begin_wait", append_and_begin)
-        answers = await following.fetch(0, 1, 2, max_wait_ms=50_000)
-        assert list(answers) == [0] and answers[0].records
+        responses = await following.fetch(0, 1, 2, max_wait_ms=50_000)
+        assert list(responses) == [0] and responses[0].records
 
     run(tmp_path, 3, scenario)
 
@@ -424,8 +424,8 @@ def test_a_replica_that_does_not_wait_for_its_response_gets_both(tmp_path: Path)
         await following.fetch()
         requests = [following.request(max_wait_ms=60_000), following.request(max_wait_ms=100)]
         requests[1].session_epoch += 1
-        answers = await asyncio.gather(*(following.broker.ask(one, VERSION) for one in requests))
-        assert [one.error_code for one in answers] == [0, 0]
+        responses = await asyncio.gather(*(following.broker.ask(one, VERSION) for one in requests))
+        assert [one.error_code for one in responses] == [0, 0]
 
     run(tmp_path, 1, scenario)
 

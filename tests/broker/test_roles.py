@@ -284,9 +284,9 @@ def test_a_parked_fetch_looks_only_at_what_changed(
         if incremental:  # which is too little
             assert looks == [0] and not fetching.done()
             await broker.produce(TOPIC, [(None, b"x" * 200)])
-        answer = await fetching
+        response = await fetching
         assert looks == [0] * (2 if incremental else 1)
-        answered = answer.responses[0].partitions
+        answered = response.responses[0].partitions
         assert len(answered) == (1 if incremental else count)
         assert [found.high_watermark for found in answered if found.records] == [2 if incremental else 1]
 
@@ -296,8 +296,8 @@ def test_a_parked_fetch_looks_only_at_what_changed(
 def test_a_fetch_that_times_out_looks_at_nothing_again(tmp_path: Path, looks: list[int]) -> None:
     async def scenario(broker: InProcess) -> None:
         await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, MANY, 1)]), 7)
-        answer = await broker.ask(fetch_request(max_wait_ms=1, partitions=MANY), 12)
-        assert len(answer.responses[0].partitions) == len(looks) == MANY
+        response = await broker.ask(fetch_request(max_wait_ms=1, partitions=MANY), 12)
+        assert len(response.responses[0].partitions) == len(looks) == MANY
         assert not any(
             replica.leader.has_waiters for replica in broker.broker.replicas if replica.leader is not None
         )
@@ -324,7 +324,7 @@ def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
             begin_wait(self)
 
         monkeypatch.setattr(ConsumerFetch, "begin_wait", let_others_append)
-        answer = await broker.ask(fetch_request(max_wait_ms=60_000, partitions=3), 12)
-        assert [found.high_watermark for found in answer.responses[0].partitions if found.records] == [1]
+        response = await broker.ask(fetch_request(max_wait_ms=60_000, partitions=3), 12)
+        assert [found.high_watermark for found in response.responses[0].partitions if found.records] == [1]
 
     run(tmp_path, scenario)

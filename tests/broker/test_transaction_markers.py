@@ -31,14 +31,14 @@ READ_UNCOMMITTED = 0
 
 async def end_offset(broker: Transactional, isolation_level: int, timestamp: int = -1) -> int:
     asked = ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])
-    answer = await broker.ask(ListOffsetsRequest(-1, isolation_level, [asked]), 7)
-    offset: int = answer.topics[0].partitions[0].offset
+    response = await broker.ask(ListOffsetsRequest(-1, isolation_level, [asked]), 7)
+    offset: int = response.topics[0].partitions[0].offset
     return offset
 
 
 async def producer_states(broker: Transactional) -> Any:
-    answer = await broker.ask(DescribeProducersRequest([TopicRequest("t", [0])]), 0)
-    return answer.topics[0].partitions[0].active_producers
+    response = await broker.ask(DescribeProducersRequest([TopicRequest("t", [0])]), 0)
+    return response.topics[0].partitions[0].active_producers
 
 
 # --- what is seen ---
@@ -140,8 +140,8 @@ def test_records_of_an_open_transaction_may_be_deleted(tmp_path: Path) -> None:
             assert await broker.write(0, b"a", b"b") is NONE
             assert await broker.write(2, b"c") is NONE
             asked = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 2)])
-            answer = await broker.ask(DeleteRecordsRequest([asked], 10_000), 2)
-            assert answer.topics[0].partitions[0].low_watermark == 2
+            response = await broker.ask(DeleteRecordsRequest([asked], 10_000), 2)
+            assert response.topics[0].partitions[0].low_watermark == 2
             found = await broker.fetch(2)
             assert (found.last_stable_offset, found.records) == (2, b"")
             assert await broker.end() == [NONE]
@@ -241,10 +241,10 @@ def test_many_markers_in_one_request(tmp_path: Path) -> None:
                 WritableTxnMarker(producer, 1, producer == 1, [WritableTxnMarkerTopic("t", [0, 1])], 0, 2)
                 for producer in (1, 2)
             ]
-            answer = await broker.ask(WriteTxnMarkersRequest(markers), 2)
+            response = await broker.ask(WriteTxnMarkersRequest(markers), 2)
             told = [
                 (result.producer_id, partition.partition_index, partition.error_code)
-                for result in answer.markers
+                for result in response.markers
                 for partition in result.topics[0].partitions
             ]
             assert told == [(1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]
@@ -267,8 +267,8 @@ def test_markers_that_are_written_together_are_told_one_by_one(tmp_path: Path) -
                 WritableTxnMarker(producer, producer % 2, True, [WritableTxnMarkerTopic("t", [0])], 0, 2)
                 for producer in (1, 2, 3)
             ]
-            answer = await broker.ask(WriteTxnMarkersRequest(markers), 2)
-            told = [result.topics[0].partitions[0].error_code for result in answer.markers]
+            response = await broker.ask(WriteTxnMarkersRequest(markers), 2)
+            told = [result.topics[0].partitions[0].error_code for result in response.markers]
             assert told == [NONE, ErrorCode.INVALID_PRODUCER_EPOCH, NONE]
             assert await broker.committed_values() == [b"1"]
             assert await broker.end(producer=2) == [NONE]
@@ -280,8 +280,8 @@ def test_markers_that_are_written_together_are_told_one_by_one(tmp_path: Path) -
 def test_a_request_without_markers_has_an_answer(tmp_path: Path) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
-            answer = await broker.ask(WriteTxnMarkersRequest([]), 1)
-            assert answer.markers == []
+            response = await broker.ask(WriteTxnMarkersRequest([]), 1)
+            assert response.markers == []
 
     asyncio.run(test())
 
@@ -356,8 +356,8 @@ def test_producers_of_an_illegal_name_are_not_looked_for(tmp_path: Path) -> None
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
             asked = [TopicRequest(name, [0]) for name in ("a/b", "missing")]
-            answer = await broker.ask(DescribeProducersRequest(asked), 0)
-            assert [topic.partitions[0].error_code for topic in answer.topics] == [
+            response = await broker.ask(DescribeProducersRequest(asked), 0)
+            assert [topic.partitions[0].error_code for topic in response.topics] == [
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ]

@@ -45,8 +45,8 @@ class Talk:
         await self.broker.create_topic("t", 2)
         if level != 2:
             update = FeatureUpdateKey("transaction.version", level, upgrade_type=2)
-            answer = await self.broker.ask(UpdateFeaturesRequest(60_000, [update]), 1)
-            assert answer.error_code == 0
+            response = await self.broker.ask(UpdateFeaturesRequest(60_000, [update]), 1)
+            assert response.error_code == 0
         await self.find()
 
     async def find(self, *keys: str) -> Any:
@@ -57,10 +57,10 @@ class Talk:
         self, version: int = 5, timeout_ms: int = 60_000, transactional_id: str = "tx", **expected: int
     ) -> ErrorCode:
         message = InitProducerIdRequest(transactional_id, timeout_ms, **expected)
-        answer = await self.broker.ask(message, version)
-        if not answer.error_code:
-            self.producer = (answer.producer_id, answer.producer_epoch)
-        return ErrorCode(answer.error_code)
+        response = await self.broker.ask(message, version)
+        if not response.error_code:
+            self.producer = (response.producer_id, response.producer_epoch)
+        return ErrorCode(response.error_code)
 
     async def add(
         self, *partitions: int, topic: str = "t", version: int = 3, producer: tuple[int, int] | None = None
@@ -71,17 +71,17 @@ class Talk:
             v3_and_below_producer_epoch=(producer or self.producer)[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, list(partitions))],
         )
-        answer = await self.broker.ask(message, version)
-        results = answer.results_by_topic_v3_and_below[0].results_by_partition
+        response = await self.broker.ask(message, version)
+        results = response.results_by_topic_v3_and_below[0].results_by_partition
         return [ErrorCode(each.partition_error_code) for each in results]
 
     async def end(
         self, *, commit: bool, version: int = 5, producer: tuple[int, int] | None = None
     ) -> ErrorCode:
-        answer = await self.broker.ask(EndTxnRequest("tx", *(producer or self.producer), commit), version)
-        if answer.producer_id >= 0:
-            self.producer = (answer.producer_id, answer.producer_epoch)
-        return ErrorCode(answer.error_code)
+        response = await self.broker.ask(EndTxnRequest("tx", *(producer or self.producer), commit), version)
+        if response.producer_id >= 0:
+            self.producer = (response.producer_id, response.producer_epoch)
+        return ErrorCode(response.error_code)
 
     async def write(self, sequence: int, value: bytes, version: int = 12, **options: Any) -> ErrorCode:
         producer_id, epoch = options.get("producer", self.producer)
@@ -89,12 +89,12 @@ class Talk:
         data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, batch)])
         if version >= 13:
             raise NotImplementedError
-        answer = await self.broker.ask(ProduceRequest("tx", -1, 30_000, [data]), version)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        response = await self.broker.ask(ProduceRequest("tx", -1, 30_000, [data]), version)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     async def describe(self, *ids: str) -> Any:
-        answer = await self.broker.ask(DescribeTransactionsRequest(list(ids) or ["tx"]), 0)
-        return answer.transaction_states
+        response = await self.broker.ask(DescribeTransactionsRequest(list(ids) or ["tx"]), 0)
+        return response.transaction_states
 
     async def until(self, state: str) -> Any:
         while (found := (await self.describe())[0]).transaction_state != state:
@@ -112,11 +112,11 @@ class Talk:
             wanted = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
             topic = FetchTopic(topic="t", partitions=[wanted])
             message = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, isolation_level=1, topics=[topic])
-            answer = (await self.broker.ask(message, 11)).responses[0].partitions[0]
-            if not answer.records:
+            response = (await self.broker.ask(message, 11)).responses[0].partitions[0]
+            if not response.records:
                 return values
-            values += visible(answer)
-            *_, (last, _) = whole_batches(memoryview(answer.records))
+            values += visible(response)
+            *_, (last, _) = whole_batches(memoryview(response.records))
             offset = last.next_offset
 
 
@@ -256,8 +256,8 @@ def test_requests_without_a_transactional_id_are_invalid_whoever_coordinates(tmp
         assert nameless.error_code == ErrorCode.INVALID_REQUEST
         assert unknown.error_code == ErrorCode.NOT_COORDINATOR
         asked = AddPartitionsToTxnTransaction("", 1, 0, True, [AddPartitionsToTxnTopic("t", [0])])
-        answer = await talk.broker.ask(AddPartitionsToTxnRequest([asked]), 5)
-        (result,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
+        response = await talk.broker.ask(AddPartitionsToTxnRequest([asked]), 5)
+        (result,) = response.results_by_transaction[0].topic_results[0].results_by_partition
         assert result.partition_error_code == ErrorCode.INVALID_REQUEST
 
     run(tmp_path, scenario)
@@ -331,12 +331,12 @@ def test_brokers_ask_about_many_transactions_at_once(tmp_path: Path) -> None:
             AddPartitionsToTxnTransaction("c", *producers["c"], False, [AddPartitionsToTxnTopic("t", [9])]),
             AddPartitionsToTxnTransaction("d", 5, 0, False, [AddPartitionsToTxnTopic("t", [0, 1])]),
         ]
-        answer = await talk.broker.ask(AddPartitionsToTxnRequest(asked), 5)
+        response = await talk.broker.ask(AddPartitionsToTxnRequest(asked), 5)
         codes = {
             result.transactional_id: [
                 ErrorCode(each.partition_error_code) for each in result.topic_results[0].results_by_partition
             ]
-            for result in answer.results_by_transaction
+            for result in response.results_by_transaction
         }
         assert codes == {
             "a": [NONE],
@@ -353,8 +353,8 @@ def test_brokers_ask_about_many_transactions_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_broker_may_ask_about_nothing(tmp_path: Path, version: int) -> None:
     async def scenario(talk: Talk) -> None:
-        answer = await talk.broker.ask(AddPartitionsToTxnRequest(), version)
-        assert (answer.error_code, answer.results_by_transaction) == (0, [])
+        response = await talk.broker.ask(AddPartitionsToTxnRequest(), version)
+        assert (response.error_code, response.results_by_transaction) == (0, [])
 
     run(tmp_path, scenario)
 
@@ -363,8 +363,8 @@ def test_offsets_join_by_the_partition_of_their_group(tmp_path: Path) -> None:
     async def scenario(talk: Talk) -> None:
         await talk.begin()
         await talk.initialize(version=4)
-        answer = await talk.broker.ask(AddOffsetsToTxnRequest("tx", *talk.producer, "g"), 4)
-        assert answer.error_code == 0
+        response = await talk.broker.ask(AddOffsetsToTxnRequest("tx", *talk.producer, "g"), 4)
+        assert response.error_code == 0
         (found,) = await talk.describe()
         assert [(topic.topic, topic.partitions) for topic in found.topics] == [
             (OFFSETS_TOPIC, [partition_of("g", 2)])

@@ -77,24 +77,24 @@ def commit_request(
     return TxnOffsetCommitRequest("id", group, PRODUCER, epoch, topics=topics, **fields)
 
 
-def results(answer: Any) -> dict[tuple[str, int], ErrorCode]:
+def results(response: Any) -> dict[tuple[str, int], ErrorCode]:
     return {
         (topic.name, each.partition_index): ErrorCode(each.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for each in topic.partitions
     }
 
 
 async def commit(broker: InProcess, offset: int, version: int = 5, **fields: Any) -> ErrorCode:
-    answer = await broker.ask(commit_request(("t", 0, offset), **fields), version)
-    return results(answer)["t", 0]
+    response = await broker.ask(commit_request(("t", 0, offset), **fields), version)
+    return results(response)["t", 0]
 
 
 async def end(broker: InProcess, *, commits: bool, epoch: int = 0, partition: int = 0) -> ErrorCode:
     topics = [WritableTxnMarkerTopic(OFFSETS_TOPIC, [partition])]
     marker = WritableTxnMarker(PRODUCER, epoch, commits, topics, coordinator_epoch=1)
-    answer = await broker.ask(WriteTxnMarkersRequest([marker]), 1)
-    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+    response = await broker.ask(WriteTxnMarkersRequest([marker]), 1)
+    return ErrorCode(response.markers[0].topics[0].partitions[0].error_code)
 
 
 async def stable_offset(broker: InProcess, partition: int = 0) -> int | ErrorCode:

@@ -216,8 +216,8 @@ def test_a_batch_that_was_not_verified_is_told_nothing_about_the_log(tmp_path: P
             (result,) = refused.responses[0].partition_responses
             assert result.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
             assert (result.base_offset, result.log_start_offset) == (-1, -1)
-            answer = await broker.ask(produce(0), ALL_VERSIONS)
-            assert answer.responses[0].partition_responses[0].log_start_offset == 0
+            response = await broker.ask(produce(0), ALL_VERSIONS)
+            assert response.responses[0].partition_responses[0].log_start_offset == 0
 
     asyncio.run(test())
 
@@ -243,8 +243,8 @@ def test_a_request_is_of_one_producer(tmp_path: Path) -> None:
                 PartitionProduceData(1, batch_of(1, producer=8)),
             ]
             message = ProduceRequest("tx", -1, 30_000, [TopicProduceData(name="t", partition_data=data)])
-            answer = await broker.ask(message, ALL_VERSIONS)
-            codes = [result.error_code for result in answer.responses[0].partition_responses]
+            response = await broker.ask(message, ALL_VERSIONS)
+            codes = [result.error_code for result in response.responses[0].partition_responses]
             assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
     asyncio.run(test())
@@ -255,8 +255,8 @@ def test_clients_write_no_control_batches(tmp_path: Path) -> None:
         async with Transactional(tmp_path) as broker:
             data = [PartitionProduceData(0, control_batch())]
             message = ProduceRequest("tx", -1, 30_000, [TopicProduceData(name="t", partition_data=data)])
-            answer = await broker.ask(message, ALL_VERSIONS)
-            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+            response = await broker.ask(message, ALL_VERSIONS)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
             assert broker.broker.replicas.get("t", 0).log.end_offset == 0
 
     asyncio.run(test())
@@ -338,7 +338,7 @@ class Sent:
 
     def __init__(self, broker: Transactional, *messages: ProduceRequest) -> None:
         self.dispatcher = Dispatcher(broker.broker.services)
-        self.answers: list[Request] = []
+        self.responses: list[Request] = []
         self.count = len(messages)
         self._all_answered = asyncio.Event()
         for message in messages:
@@ -354,13 +354,13 @@ class Sent:
         self.effect = self.dispatcher.finish()
 
     def _answered(self, request: Request) -> None:
-        self.answers.append(request)
-        if len(self.answers) == self.count:
+        self.responses.append(request)
+        if len(self.responses) == self.count:
             self._all_answered.set()
 
     async def codes(self) -> list[int]:
         await self._all_answered.wait()
-        return [code_of(answer) for answer in self.answers]
+        return [code_of(response) for response in self.responses]
 
 
 def test_requests_behind_one_that_is_verified_keep_their_order(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_requests_behind_one_that_is_verified_keep_their_order(tmp_path: Path) -
             assert sent.effect is not None
             working = asyncio.ensure_future(sent.effect)
             await broker.coordinator.was_asked.wait()
-            assert sent.answers == []
+            assert sent.responses == []
             broker.coordinator.may_answer.set()
             await working
             assert await sent.codes() == [NONE] * 5
@@ -419,7 +419,9 @@ def test_each_of_those_that_arrive_together_gets_its_own_answer(tmp_path: Path) 
     asyncio.run(test())
 
 
-def code_of(answer: Request) -> int:
-    message: Any = read_message(ProduceResponse, ALL_VERSIONS, b"".join(map(bytes, answer.parts or ())), 9)[0]
+def code_of(response: Request) -> int:
+    message: Any = read_message(ProduceResponse, ALL_VERSIONS, b"".join(map(bytes, response.parts or ())), 9)[
+        0
+    ]
     code: int = message.responses[0].partition_responses[0].error_code
     return code

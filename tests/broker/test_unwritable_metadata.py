@@ -34,16 +34,16 @@ def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[N
     run_on(FaultyFiles(), data_dir, scenario)
 
 
-def outcome_of_topics(answer: Any) -> list[int]:
-    return [topic.error_code for topic in answer.topics]
+def outcome_of_topics(response: Any) -> list[int]:
+    return [topic.error_code for topic in response.topics]
 
 
 def outcome_of_responses(answer: Any) -> list[int]:
     return [response.error_code for response in answer.responses]
 
 
-def outcome_of_results(answer: Any) -> list[int]:
-    return [result.error_code for result in answer.results]
+def outcome_of_results(response: Any) -> list[int]:
+    return [result.error_code for result in response.results]
 
 
 def set_retention(value: str) -> Any:
@@ -89,8 +89,8 @@ def test_each_item_carries_the_error_and_works_once_there_is_room(tmp_path: Path
         before = broker.broker.metadata.image
         files.is_full = True
         for _ in range(2):
-            answer = await broker.ask(request, version)
-            assert outcome(answer) == [ErrorCode.KAFKA_STORAGE_ERROR] * count
+            response = await broker.ask(request, version)
+            assert outcome(response) == [ErrorCode.KAFKA_STORAGE_ERROR] * count
             assert broker.broker.metadata.image is before
         files.is_full = False
         assert outcome(await broker.ask(request, version)) == [0] * count
@@ -178,8 +178,8 @@ def test_a_sync_that_fails_stops_the_broker(tmp_path: Path, caplog: pytest.LogCa
             before = broker.broker.metadata.image
             files.is_failing = True
             for name in ("one", "two"):
-                answer = await broker.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7)
-                assert outcome_of_topics(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+                response = await broker.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7)
+                assert outcome_of_topics(response) == [ErrorCode.KAFKA_STORAGE_ERROR]
                 assert "Input/output error" in str(broker.broker.failure)
             assert broker.broker.metadata.image is before
 
@@ -210,11 +210,11 @@ def test_a_sync_that_cannot_begin_is_begun_again(tmp_path: Path) -> None:
 
         metadata = broker.broker.metadata
         metadata._log._store.log = NoSync(log, not_now)
-        answer = await broker.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
-        assert outcome_of_topics(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        response = await broker.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        assert outcome_of_topics(response) == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert "t" not in metadata.image.topics
-        answer = await broker.ask(CreateTopicsRequest([CreatableTopic("u", 1, 1)]), 7)
-        assert outcome_of_topics(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        response = await broker.ask(CreateTopicsRequest([CreatableTopic("u", 1, 1)]), 7)
+        assert outcome_of_topics(response) == [ErrorCode.KAFKA_STORAGE_ERROR]
         metadata._log._store.log = log
         broker.broker._maintenance.checkpoint()
         assert list(metadata.image.topics) == ["t"]

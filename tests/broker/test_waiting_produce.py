@@ -32,7 +32,7 @@ class Stalled:
         services = broker.broker.services
         broker.broker._flusher.appended = lambda replica: None  # type: ignore[method-assign]
         self.partition = services.partitions.replicas.leader("t", 0)
-        self.answers: list[Request] = []
+        self.responses: list[Request] = []
         self._dispatcher = Dispatcher(services)
 
     def send(self, *timeouts_ms: int) -> list[bytearray]:
@@ -49,7 +49,7 @@ class Stalled:
         request = Request(
             header,
             Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
-            self.answers.append,
+            self.responses.append,
             self._dispatcher.turns,
         )
         self._dispatcher.dispatch(request, view, header.body)
@@ -63,7 +63,7 @@ class Stalled:
     def codes(self) -> list[int]:
         messages = [
             read_message(ProduceResponse, 8, b"".join(map(bytes, one.parts or ())), 8)[0]
-            for one in self.answers
+            for one in self.responses
         ]
         return [one.responses[0].partition_responses[0].error_code for one in messages]  # type: ignore[attr-defined]
 
@@ -84,7 +84,7 @@ def test_what_waits_does_not_hold_the_frame_it_came_in(tmp_path: Path) -> None:
         async with InProcess(str(tmp_path)) as broker:
             waiting = await stalled(broker)
             frames = waiting.send(20_000, 20_000)
-            assert waiting.answers == []
+            assert waiting.responses == []
             for frame in frames:
                 frame.append(0)  # raises BufferError while anybody has a view on it
             waiting.commit()
@@ -98,7 +98,7 @@ def test_each_of_a_run_waits_for_its_own_time(tmp_path: Path) -> None:
         async with InProcess(str(tmp_path)) as broker:
             waiting = await stalled(broker)
             waiting.send(20_000, 0, 20_000)
-            while not waiting.answers:
+            while not waiting.responses:
                 await asyncio.sleep(0.001)
             assert waiting.codes() == [ErrorCode.REQUEST_TIMED_OUT]
             waiting.commit()
@@ -151,8 +151,8 @@ def test_a_log_that_is_rolled_before_its_sync_keeps_nobody_waiting(tmp_path: Pat
             files.fail_syncs = int(disk_fails)
             with suppress(KafkaError):
                 partition.log.roll(0)
-            answer = await asyncio.wait_for(producing, 10)
-            assert answer.error_code == (ErrorCode.KAFKA_STORAGE_ERROR if disk_fails else ErrorCode.NONE)
+            response = await asyncio.wait_for(producing, 10)
+            assert response.error_code == (ErrorCode.KAFKA_STORAGE_ERROR if disk_fails else ErrorCode.NONE)
 
     asyncio.run(scenario())
 
@@ -211,9 +211,9 @@ def test_an_isr_too_small_after_the_append_commits_nothing(tmp_path: Path) -> No
             leader.log.sync()
             leader.maybe_advance_high_watermark()
             assert leader.high_watermark == 0
-            answer = (await waiting).responses[0].partition_responses[0]
-            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-            assert (answer.base_offset, answer.log_start_offset) == (0, 0)
+            response = (await waiting).responses[0].partition_responses[0]
+            assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert (response.base_offset, response.log_start_offset) == (0, 0)
             set_isr(broker, 1, 2)
             leader.replica_fetched(2, broker_epoch=1, offset=1, now_ms=0)
             assert leader.high_watermark == 1
@@ -233,7 +233,7 @@ def test_what_was_committed_before_the_isr_became_too_small_is_acknowledged(tmp_
             leader.log.sync()
             leader.replica_fetched(2, broker_epoch=1, offset=1, now_ms=0)
             set_isr(broker, 1)
-            answer = (await waiting).responses[0].partition_responses[0]
-            assert (answer.error_code, answer.base_offset) == (0, 0)
+            response = (await waiting).responses[0].partition_responses[0]
+            assert (response.error_code, response.base_offset) == (0, 0)
 
     asyncio.run(test())

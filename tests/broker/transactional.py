@@ -39,7 +39,7 @@ class PlayedCoordinator:
 
     def __init__(self) -> None:
         self.requests: list[AddPartitionsToTxnRequest] = []
-        self.codes: list[ErrorCode] = []  # of the next answers; then NONE
+        self.codes: list[ErrorCode] = []  # of the next responses; then NONE
         self.failure: OSError | None = None
         self.refusal = ErrorCode.NONE  # of whole requests
         self.was_asked = asyncio.Event()
@@ -96,8 +96,8 @@ class Transactional(InProcess):
 
     async def use_transaction_version(self, level: int) -> None:
         update = FeatureUpdateKey("transaction.version", level, upgrade_type=2)
-        answer = await self.ask(UpdateFeaturesRequest(60_000, [update]), 1)
-        assert answer.error_code == 0, answer
+        response = await self.ask(UpdateFeaturesRequest(60_000, [update]), 1)
+        assert response.error_code == 0, response
 
     async def write(
         self,
@@ -111,8 +111,8 @@ class Transactional(InProcess):
         message = produce(
             sequence, *values, partitions=partitions, transactional_id=transactional_id, **options
         )
-        answer = await self.ask(message, version)
-        (topic,) = answer.responses
+        response = await self.ask(message, version)
+        (topic,) = response.responses
         codes = {result.error_code for result in topic.partition_responses}
         assert len(codes) == 1, codes
         return ErrorCode(codes.pop())
@@ -137,8 +137,8 @@ class Transactional(InProcess):
             coordinator_epoch,
             transaction_version,
         )
-        answer = await self.ask(WriteTxnMarkersRequest([marker]), 2)
-        (result,) = answer.markers
+        response = await self.ask(WriteTxnMarkersRequest([marker]), 2)
+        (result,) = response.markers
         assert result.producer_id == producer and [found.name for found in result.topics] == [topic]
         assert [found.partition_index for found in result.topics[0].partitions] == list(partitions)
         return [ErrorCode(found.error_code) for found in result.topics[0].partitions]
@@ -155,27 +155,27 @@ class Transactional(InProcess):
             isolation_level=isolation_level,
             topics=[wanted],
         )
-        answer = await self.ask(message, 11)
-        return answer.responses[0].partitions[0]
+        response = await self.ask(message, 11)
+        return response.responses[0].partitions[0]
 
     async def committed_values(self) -> list[bytes | None]:
         """What a `read_committed` consumer makes of partition 0. Every fetch stands for itself."""
         values: list[bytes | None] = []
         offset = 0
-        while (answer := await self.fetch(offset)).records:
-            values += visible(answer)
-            *_, (last, _) = whole_batches(memoryview(answer.records))
+        while (response := await self.fetch(offset)).records:
+            values += visible(response)
+            *_, (last, _) = whole_batches(memoryview(response.records))
             offset = last.next_offset
         return values
 
 
-def visible(answer: Any) -> list[bytes | None]:
+def visible(response: Any) -> list[bytes | None]:
     """The values that a `read_committed` consumer shows: it leaves out aborted transactions, as clients do."""
-    assert answer.error_code == 0, answer
-    begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or ())
+    assert response.error_code == 0, response
+    begins = sorted((one.first_offset, one.producer_id) for one in response.aborted_transactions or ())
     aborted: set[int] = set()
     values: list[bytes | None] = []
-    for header, batch in whole_batches(memoryview(answer.records or b"")):
+    for header, batch in whole_batches(memoryview(response.records or b"")):
         while begins and begins[0][0] <= header.last_offset:
             aborted.add(begins.pop(0)[1])
         if header.is_control:

@@ -79,8 +79,8 @@ def leave_hanging(
     )
     topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(partition, data)])]
     with Raw(bootstrap) as raw:
-        answer = raw.ask(ProduceRequest("stranger", -1, 30_000, topics), BEFORE_VERIFICATION)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+        response = raw.ask(ProduceRequest("stranger", -1, 30_000, topics), BEFORE_VERIFICATION)
+    assert response.responses[0].partition_responses[0].error_code == 0
 
 
 def read(odradek: Odradek, *arguments: str) -> Any:

@@ -1,6 +1,6 @@
 """A broker that says what a test tells it to: recorded answers, in any order, at any moment.
 
-Handlers are functions from a request to an answer (or to None, which closes the connection), one per API. It
+Handlers are functions from a request to a response (or to None, which closes the connection), one per API. It
 advertises exactly the APIs it has handlers for, and notes every request.
 """
 
@@ -82,10 +82,10 @@ class ScriptedBroker:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             while True:
                 frame = _receive(connection, SIZE.unpack(_receive(connection, SIZE.size))[0])
-                answer = self._answer(frame)
-                if answer is None:
+                response = self._answer(frame)
+                if response is None:
                     break
-                connection.sendall(answer)
+                connection.sendall(response)
         connection.close()
 
     def _answer(self, frame: bytes) -> bytes | None:
@@ -99,10 +99,10 @@ class ScriptedBroker:
         request_type = getattr(module, f"{schema.name}Request")
         request, _ = read_message(request_type, header.version, frame, header.body)
         self.requests.append(request)
-        answer = self.handlers[header.api_key](request)
-        if answer is None or isinstance(answer, bytes):
-            return answer
-        return bytes(encode_response(answer, header.api_key, header.version, header.correlation_id))
+        response = self.handlers[header.api_key](request)
+        if response is None or isinstance(response, bytes):
+            return response
+        return bytes(encode_response(response, header.api_key, header.version, header.correlation_id))
 
     def _versions(self) -> ApiVersionsResponse:
         known = [SCHEMAS[key] for key in (API_VERSIONS, *self.handlers)]

@@ -40,9 +40,9 @@ from tests.client.scripted_broker import (
 SALT, ITERATIONS = b"some salt", 4096
 
 
-def with_login(broker: ScriptedBroker, answers: list[SaslAuthenticateResponse]) -> None:
+def with_login(broker: ScriptedBroker, responses: list[SaslAuthenticateResponse]) -> None:
     broker.handlers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(mechanisms=["PLAIN"])
-    broker.handlers[SASL_AUTHENTICATE] = lambda request: answers.pop(0)
+    broker.handlers[SASL_AUTHENTICATE] = lambda request: responses.pop(0)
 
 
 def test_plain_sends_name_and_password_once():

@@ -225,14 +225,14 @@ class Prober:
         sent = world.now()
         request = CreateTopicsRequest(topics=[CreatableTopic("", 1, 1)], timeout_ms=1_000)
         try:
-            (answer,) = (await connection.ask(request, None, PATIENCE_SECONDS)).topics
+            (response,) = (await connection.ask(request, None, PATIENCE_SECONDS)).topics
         finally:
             connection.close()
-        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+        if response.error_code == ErrorCode.NOT_CONTROLLER:
             self.refused += 1
             return
         self.answered += 1
         if not self._chronicle.was_controller_since(node_id, sent):
             raise Violation(
-                f"node {node_id} answered {ErrorCode(answer.error_code).name} as the controller, which it was not"
+                f"node {node_id} answered {ErrorCode(response.error_code).name} as the controller, which it was not"
             )

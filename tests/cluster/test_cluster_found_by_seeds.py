@@ -49,8 +49,8 @@ def test_a_broker_registers_once_the_controllers_disk_has_space_again() -> None:
         cluster.machines[leader].fill_disk(0)
         world.loop.call_later(1.0, cluster.machines[leader].heal)
         await cluster.start(101)
-        answer = await cluster.ask(101, create("apple"), 7)
-        assert answer.topics[0].error_code == ErrorCode.NONE
+        response = await cluster.ask(101, create("apple"), 7)
+        assert response.topics[0].error_code == ErrorCode.NONE
 
     world.run(scenario())
 
@@ -65,14 +65,14 @@ def test_a_node_that_becomes_the_controller_removes_a_voter_itself() -> None:
         others = [node_id for node_id in cluster.machines if node_id != leader]
         cluster.machines[leader].cut_power()
         request = RemoveRaftVoterRequest(CLUSTER_ID, leader, cluster.key(leader).directory_id)
-        answers = []
+        responses = []
 
         async def ask(node_id: int) -> None:
-            answers.append((await cluster.ask(node_id, request, 0)).error_code)
+            responses.append((await cluster.ask(node_id, request, 0)).error_code)
 
         for task in [world.spawn(ask(node_id)) for node_id in others]:
             await task
-        assert ErrorCode.UNKNOWN_SERVER_ERROR not in answers
+        assert ErrorCode.UNKNOWN_SERVER_ERROR not in responses
 
     world.run(scenario())
 

@@ -65,8 +65,8 @@ def test_topics_are_created_on_while_the_controller_fails_over() -> None:
     async def create_many(node_id: int) -> None:
         for number in range(20):
             name = f"topic-{node_id}-{number}"
-            (answer,) = (await cluster.ask(node_id, create(name), 7)).topics
-            if not answer.error_code:
+            (response,) = (await cluster.ask(node_id, create(name), 7)).topics
+            if not response.error_code:
                 acknowledged.append(name)
 
     async def scenario() -> None:
@@ -106,8 +106,8 @@ def test_a_leader_without_its_quorum_answers_not_controller_and_undoes_what_it_h
             await task
         assert not quorum_of(cluster, leader).is_active
         await until(world, lambda: any(node_id != leader for node_id in cluster.leaders()))
-        (answer,) = (await cluster.ask(other, create("bear"), 7)).topics
-        assert answer.error_code == ErrorCode.NONE
+        (response,) = (await cluster.ask(other, create("bear"), 7)).topics
+        assert response.error_code == ErrorCode.NONE
         world.network.heal_all()
         await until(world, lambda: "bear" in cluster.image(leader).topics)
         assert "apple" not in cluster.image(leader).topics
@@ -116,8 +116,8 @@ def test_a_leader_without_its_quorum_answers_not_controller_and_undoes_what_it_h
 
     async def check_refused(leader: int, name: str) -> None:
         connection = await world.connect("alice", cluster.machines[leader], CONTROLLER_PORT)
-        (answer,) = (await connection.ask(create(name), 7)).topics
-        assert answer.error_code == ErrorCode.NOT_CONTROLLER
+        (response,) = (await connection.ask(create(name), 7)).topics
+        assert response.error_code == ErrorCode.NOT_CONTROLLER
 
     world.run(scenario())
 
@@ -129,8 +129,8 @@ def test_a_controller_whose_sync_fails_stops_and_nothing_acknowledged_is_lost(is
 
     async def create_some(names: list[str]) -> None:
         for name in names:
-            (answer,) = (await cluster.ask(4, create(name), 7)).topics
-            if not answer.error_code:
+            (response,) = (await cluster.ask(4, create(name), 7)).topics
+            if not response.error_code:
                 acknowledged.append(name)
 
     async def scenario() -> None:

@@ -134,9 +134,9 @@ def test_the_new_replicas_have_all_that_is_written_meanwhile() -> None:
         assert await reassign(cluster, [3, 2]) is ErrorCode.NONE
         while not is_settled_on(cluster, 3, 2):
             leader = partition(cluster).leader
-            answer = await produce(cluster, leader, b"%d" % written)
-            if not answer.error_code:
-                assert answer.base_offset == written
+            response = await produce(cluster, leader, b"%d" % written)
+            if not response.error_code:
+                assert response.base_offset == written
                 written += 1
             if written == 5:
                 cluster.world.network.heal("node3", "node1")

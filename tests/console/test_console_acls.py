@@ -60,8 +60,8 @@ def test_an_acl_is_added_found_explained_and_removed(guarded: Browser, user: str
     assert user in guarded.get("/c/test/acls").text
     for operation, is_allowed in (("DESCRIBE", True), ("WRITE", False)):
         question = f"principal={user}&operation={operation}&resource_type=TOPIC&resource_name=orders-2"
-        answer = guarded.get(f"{API}/acls?{question}").json()["explanation"]
-        assert answer["is_allowed"] is is_allowed
+        response = guarded.get(f"{API}/acls?{question}").json()["explanation"]
+        assert response["is_allowed"] is is_allowed
     assert guarded.send("DELETE", f"{API}/acls", acl(user)).status_code == 404, "that is another one"
     removed = guarded.send("DELETE", f"{API}/acls", acl(user, pattern_type="PREFIXED"))
     assert removed.json()["said"].startswith("Removed: ALLOW")
@@ -80,8 +80,10 @@ def test_an_acl_is_added_found_explained_and_removed(guarded: Browser, user: str
     ],
 )
 def test_an_acl_that_means_nothing_is_refused(guarded: Browser, wrong: dict[str, str], reason: str) -> None:
-    answer = guarded.send("POST", f"{API}/acls", acl("User:ada", **wrong))
-    assert (answer.status_code in (400, 409), reason in answer.json()["error"]) == (True, True), answer.text
+    response = guarded.send("POST", f"{API}/acls", acl("User:ada", **wrong))
+    assert (response.status_code in (400, 409), reason in response.json()["error"]) == (True, True), (
+        response.text
+    )
 
 
 def test_a_script_in_a_principal_is_shown_as_text(guarded: Browser) -> None:
@@ -125,5 +127,5 @@ def test_a_quota_is_set_changed_and_removed(browser: Browser, user: str) -> None
 )
 def test_a_quota_that_means_nothing_is_refused(browser: Browser, wrong: dict[str, str], reason: str) -> None:
     body = {"kind": "user", "user": "ada", "quota": "producer_byte_rate", "value": "1"} | wrong
-    answer = browser.send("POST", f"{API}/quotas", body)
-    assert (answer.status_code, reason in answer.json()["error"]) == (400, True), answer.text
+    response = browser.send("POST", f"{API}/quotas", body)
+    assert (response.status_code, reason in response.json()["error"]) == (400, True), response.text

@@ -32,8 +32,8 @@ def test_up_runs_a_console_beside_the_broker_and_ends_it(tmp_path: Path) -> None
         assert process.stdout is not None
         bootstrap = json.loads(process.stdout.readline())["bootstrap"]
         address = process.stdout.readline().split()[-1]
-        with urllib.request.urlopen(f"{address}api/clusters/local", timeout=30) as answer:
-            view = json.load(answer)
+        with urllib.request.urlopen(f"{address}api/clusters/local", timeout=30) as response:
+            view = json.load(response)
         process.terminate()
         assert process.wait(60) == 0
     assert [one["address"] for one in view["brokers"]] == [bootstrap]
@@ -99,17 +99,17 @@ def test_it_speaks_tls_and_asks_for_a_login(bootstrap: str, tmp_path: Path) -> N
         browser = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor()
         )
-        with browser.open(address, timeout=30) as answer:
-            assert answer.url == f"{address}/login?next=%2F"
-            token = answer.read().decode().split('name="csrf-token" content="')[1].split('"')[0]
+        with browser.open(address, timeout=30) as response:
+            assert response.url == f"{address}/login?next=%2F"
+            token = response.read().decode().split('name="csrf-token" content="')[1].split('"')[0]
         headers = {"X-CSRF-Token": token, "Origin": address, "Content-Type": "application/json"}
         headers["X-Forwarded-For"] = "192.0.2.1"
         body = b'{"user": "alice", "password": "right"}'
-        with browser.open(urllib.request.Request(f"{address}/login", body, headers), timeout=30) as answer:
-            cookie = answer.headers["set-cookie"]
+        with browser.open(urllib.request.Request(f"{address}/login", body, headers), timeout=30) as response:
+            cookie = response.headers["set-cookie"]
         assert cookie.startswith("__Host-") and "Secure" in cookie and "HttpOnly" in cookie
-        with browser.open(f"{address}/api/session", timeout=30) as answer:
-            assert json.load(answer)["user"] == "alice"
+        with browser.open(f"{address}/api/session", timeout=30) as response:
+            assert json.load(response)["user"] == "alice"
         assert json.loads(audit.read_text())["address"] in ("127.0.0.1", "::1"), "others may say anything"
         with pytest.raises(OSError):
             urllib.request.urlopen(address.replace("https", "http"), timeout=30)

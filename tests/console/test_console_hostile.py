@@ -30,17 +30,17 @@ class Running(NamedTuple):
             connection.sendall(request)
             if b"Connection: close" not in request:
                 connection.shutdown(socket.SHUT_WR)
-            answer = b""
+            response = b""
             try:
                 while piece := connection.recv(65536):
-                    answer += piece
+                    response += piece
             except ConnectionResetError:
                 pass
-        return answer
+        return response
 
     def topics(self) -> list[str]:
-        with urllib.request.urlopen(f"http://{self.host}/api/clusters/test/topics", timeout=30) as answer:
-            return [one["topic"] for one in json.load(answer)["topics"]]
+        with urllib.request.urlopen(f"http://{self.host}/api/clusters/test/topics", timeout=30) as response:
+            return [one["topic"] for one in json.load(response)["topics"]]
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +85,16 @@ POST = "POST /api/clusters/test/topics HTTP/1.1"
     ],
 )
 def test_a_change_without_a_token_is_not_made(running: Running, line: str, headers: tuple[str, ...]) -> None:
-    answer = running.send(request(running, line, *headers, body=CREATE))
-    assert answer.startswith(b"HTTP/1.1 2" if line.startswith("GET") else b"HTTP/1.1 4"), answer
+    response = running.send(request(running, line, *headers, body=CREATE))
+    assert response.startswith(b"HTTP/1.1 2" if line.startswith("GET") else b"HTTP/1.1 4"), response
     assert "made-by-an-attacker" not in running.topics()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:8090", "", "a b"])
 def test_rebinding_by_a_host_of_somebody_else(running: Running, host: str) -> None:
-    answer = running.send(request(running, "GET /api/session HTTP/1.1", host=host))
-    assert answer.split(b" ", 2)[1] in (b"421", b"400"), answer[:100]
-    assert b"token" not in answer
+    response = running.send(request(running, "GET /api/session HTTP/1.1", host=host))
+    assert response.split(b" ", 2)[1] in (b"421", b"400"), response[:100]
+    assert b"token" not in response
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_rebinding_by_a_host_of_somebody_else(running: Running, host: str) -> No
     ids=range(16),
 )
 def test_nonsense_shows_nothing_and_breaks_nothing(running: Running, text: str) -> None:
-    answer = running.send(text.encode("latin-1"))
-    assert answer[:10] in (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4"), answer[:200]
+    response = running.send(text.encode("latin-1"))
+    assert response[:10] in (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4"), response[:200]
     for secret in (b"root:", b"import ", b"Traceback", b'"token"'):
-        assert secret not in answer
+        assert secret not in response
     assert running.topics() is not None
 
 

@@ -23,9 +23,9 @@ from tests.console.conftest import API, Browser
 
 
 def produce(browser: Browser, topic: str, **body: Any) -> dict[str, Any]:
-    answer = browser.send("POST", f"{API}/topics/{topic}/messages", body)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    response = browser.send("POST", f"{API}/topics/{topic}/messages", body)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -39,9 +39,9 @@ def ten(browser: Browser, topic: str) -> str:
 
 
 def read(browser: Browser, topic: str, query: str = "") -> Any:
-    answer = browser.get(f"{API}/topics/{topic}/messages?{query}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = browser.get(f"{API}/topics/{topic}/messages?{query}")
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def offsets(page: Any) -> list[int]:
@@ -104,9 +104,9 @@ def test_nothing_that_came_from_a_record_is_html(browser: Browser, topic: str) -
 
 
 def test_a_record_is_sent_again(browser: Browser, ten: str) -> None:
-    answer = browser.send("POST", f"{API}/topics/{ten}/messages/0/3/again", {})
-    assert answer.status_code == 200, answer.text
-    sent = answer.json()
+    response = browser.send("POST", f"{API}/topics/{ten}/messages/0/3/again", {})
+    assert response.status_code == 200, response.text
+    sent = response.json()
     again = browser.get(f"{API}/topics/{ten}/messages/{sent['partition']}/{sent['offset']}").json()["record"]
     assert again["key"]["text"] == "key-3"
     assert again["headers"][0][0] == "source"
@@ -153,15 +153,15 @@ def test_downloads(browser: Browser, ten: str) -> None:
     lines = browser.get(f"{API}/topics/{ten}/download?format=jsonl&filter=key%3Dkey-2").text.splitlines()
     assert [json.loads(line)["key"] for line in lines] == ["key-2"]
     produce(browser, ten, key="=1+1", value="x", partition=0)
-    answer = browser.get(f"{API}/topics/{ten}/download?format=csv")
-    assert "attachment" in answer.headers["content-disposition"]
-    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    response = browser.get(f"{API}/topics/{ten}/download?format=csv")
+    assert "attachment" in response.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(response.text)))
     assert [row["key"] for row in rows][-1] == "'=1+1"
 
 
 def test_a_download_that_fails_is_no_file(browser: Browser, ten: str) -> None:
-    answer = browser.get(f"{API}/topics/no-such-topic-here/download?format=csv")
-    assert (answer.status_code, "no such topic" in answer.json()["error"]) == (409, True)
+    response = browser.get(f"{API}/topics/no-such-topic-here/download?format=csv")
+    assert (response.status_code, "no such topic" in response.json()["error"]) == (409, True)
 
 
 def test_few_downloads_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,14 +192,14 @@ def test_a_search_that_nobody_asks_about_ends(monkeypatch: pytest.MonkeyPatch) -
 
 def test_conditions_are_bounded(browser: Browser, ten: str) -> None:
     for filters in (["x"] * 21, ["x" * 2001]):
-        answer = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": filters})
-        assert (answer.status_code, "at most 20 conditions" in answer.text) == (400, True)
+        response = browser.send("POST", f"{API}/topics/{ten}/searches", {"filters": filters})
+        assert (response.status_code, "at most 20 conditions" in response.text) == (400, True)
 
 
 def test_a_record_is_not_sent_into_an_internal_topic(browser: Browser, ten: str) -> None:
     path = f"{API}/topics/{ten}/messages/0/0/again"
-    answer = browser.send("POST", path, {"topic": "__consumer_offsets"})
-    assert (answer.status_code, "internal topics" in answer.text) == (400, True)
+    response = browser.send("POST", path, {"topic": "__consumer_offsets"})
+    assert (response.status_code, "internal topics" in response.text) == (400, True)
 
 
 def test_text_that_a_spreadsheet_would_run_is_quoted() -> None:

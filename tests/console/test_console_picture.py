@@ -16,9 +16,9 @@ def seen(browser: Browser, topic: str) -> str:
 
 
 def picture(browser: Browser, topic: str) -> dict:  # type: ignore[type-arg]
-    answer = browser.get(f"{API}/picture?topic={topic}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()  # type: ignore[no-any-return]
+    response = browser.get(f"{API}/picture?topic={topic}")
+    assert response.status_code == 200, response.text
+    return response.json()  # type: ignore[no-any-return]
 
 
 def readers(browser: Browser, topic: str) -> dict[str, str]:

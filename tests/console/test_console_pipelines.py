@@ -65,9 +65,9 @@ def records(bootstrap: str, topic: str) -> list:  # type: ignore[type-arg]
 
 
 def replay(browser: Browser, letters: str, **more: object):  # type: ignore[no-untyped-def]
-    answer = browser.send("POST", f"{API}/dead-letters/replay", {"topic": letters, **more})
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = browser.send("POST", f"{API}/dead-letters/replay", {"topic": letters, **more})
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def test_dead_letters_are_shown_with_their_reasons(browser: Browser, topic: str, letters: str) -> None:
@@ -100,8 +100,8 @@ def test_dead_letters_are_sent_again_once(browser: Browser, bootstrap: str, topi
 
 def test_they_may_go_elsewhere_but_not_in_a_circle(browser: Browser, topic: str, letters: str) -> None:
     for target, status in ((letters, 400), ("no-such-topic", 404), ("__consumer_offsets", 400)):
-        answer = browser.send("POST", f"{API}/dead-letters/replay", {"topic": letters, "to": target})
-        assert answer.status_code == status, answer.text
+        response = browser.send("POST", f"{API}/dead-letters/replay", {"topic": letters, "to": target})
+        assert response.status_code == status, response.text
     assert replay(browser, letters, to=topic)["sent"] == {topic: 3}
 
 

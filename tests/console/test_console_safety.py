@@ -33,11 +33,11 @@ BODY = {"topic": "never-created"}
 def test_a_change_needs_the_token_of_its_session(browser: Browser, consoles: Callable[..., Browser]) -> None:
     another = consoles()
     for token in ("", "wrong", another.token()):
-        answer = browser.send("POST", f"{API}/topics", BODY, **{"X-CSRF-Token": token})
-        assert answer.status_code == 403
+        response = browser.send("POST", f"{API}/topics", BODY, **{"X-CSRF-Token": token})
+        assert response.status_code == 403
     browser.client.cookies.clear()
-    answer = browser.client.post(f"{API}/topics", json=BODY, headers={"Origin": BASE, "X-CSRF-Token": "x"})
-    assert answer.status_code in (401, 403)
+    response = browser.client.post(f"{API}/topics", json=BODY, headers={"Origin": BASE, "X-CSRF-Token": "x"})
+    assert response.status_code in (401, 403)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_another_host_name_is_refused(browser: Browser, host: str) -> None:
     ],
 )
 def test_no_path_leads_out(browser: Browser, path: str) -> None:
-    answer = browser.get(path)
-    assert answer.status_code == 404
-    assert "import" not in answer.text
+    response = browser.get(path)
+    assert response.status_code == 404
+    assert "import" not in response.text
 
 
 def test_oversized_bodies_are_refused(browser: Browser) -> None:
@@ -89,8 +89,8 @@ def test_oversized_bodies_are_refused(browser: Browser) -> None:
             yield b" " * 65536
 
     headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
-    answer = browser.client.post(f"{API}/topics", content=pieces(), headers=headers)
-    assert answer.status_code == 413
+    response = browser.client.post(f"{API}/topics", content=pieces(), headers=headers)
+    assert response.status_code == 413
 
 
 def test_strangers_may_send_little(consoles: Callable[..., Browser], users_file: Path) -> None:
@@ -118,13 +118,13 @@ def test_bodies_that_are_not_json_objects_are_refused(browser: Browser) -> None:
 
 def test_every_response_forbids_inline_scripts(browser: Browser) -> None:
     for path in ("/c/test", API, "/nowhere", "/c/test/topics/%3Cscript%3E"):
-        answer = browser.get(path)
-        policy = answer.headers["content-security-policy"]
+        response = browser.get(path)
+        policy = response.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe-inline" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["cache-control"] == "no-store"
-        assert "<script>" not in answer.text
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["cache-control"] == "no-store"
+        assert "<script>" not in response.text
 
 
 def test_no_template_has_an_inline_script_or_style() -> None:
@@ -166,9 +166,9 @@ def test_a_failure_nobody_expected_shows_no_traceback(
         raise RuntimeError("the secret reason")
 
     monkeypatch.setattr(messages, "read_one", fail)
-    answer = browser.get(f"{API}/topics/some/messages/0/0")
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
+    response = browser.get(f"{API}/topics/some/messages/0/0")
+    assert response.status_code == 500
+    assert "secret" not in response.text
 
 
 def test_a_cluster_that_is_away_is_told(consoles: Callable[..., Browser]) -> None:
@@ -198,9 +198,9 @@ def test_without_tls_and_login_only_this_machine_is_served(tmp_path: Path) -> No
 
 def test_a_read_only_console_changes_nothing(consoles: Callable[..., Browser]) -> None:
     browser = consoles(read_only=True)
-    answer = browser.send("POST", f"{API}/topics", BODY)
-    assert answer.status_code == 403
-    assert "read-only" in answer.json()["error"]
+    response = browser.send("POST", f"{API}/topics", BODY)
+    assert response.status_code == 403
+    assert "read-only" in response.json()["error"]
     assert "Create topic" not in browser.get("/c/test/topics").text
 
 
@@ -321,8 +321,8 @@ def test_a_login_leads_back(consoles: Callable[..., Browser], users_file: Path) 
 
 def test_half_a_character_is_refused(browser: Browser) -> None:
     headers = {"X-CSRF-Token": browser.token(), "Origin": BASE, "Content-Type": "application/json"}
-    answer = browser.client.post(f"{API}/topics", content=b'{"topic": "\\ud800"}', headers=headers)
-    assert (answer.status_code, answer.json()["error"]) == (400, "the body is not JSON")
+    response = browser.client.post(f"{API}/topics", content=b'{"topic": "\\ud800"}', headers=headers)
+    assert (response.status_code, response.json()["error"]) == (400, "the body is not JSON")
 
 
 def test_passwords_are_hashed_and_the_file_is_private(users_file: Path) -> None:

@@ -52,9 +52,9 @@ def test_settings_are_changed_and_reset(browser: Browser, topic: str) -> None:
 
 
 def test_a_refused_setting_is_told_in_a_sentence(browser: Browser, topic: str) -> None:
-    answer = browser.send("PATCH", f"{API}/topics/{topic}", {"set": {"retention.sm": "1"}})
-    assert answer.status_code == 409
-    assert "retention.sm" in answer.json()["error"]
+    response = browser.send("PATCH", f"{API}/topics/{topic}", {"set": {"retention.sm": "1"}})
+    assert response.status_code == 409
+    assert "retention.sm" in response.json()["error"]
 
 
 def test_partitions_are_added_but_never_removed(browser: Browser, topic: str) -> None:
@@ -74,9 +74,9 @@ def test_a_topic_is_deleted_only_by_typing_its_name(browser: Browser, topic: str
 
 
 def test_internal_topics_are_not_changed(browser: Browser) -> None:
-    answer = browser.send("DELETE", f"{API}/topics/__consumer_offsets", {"confirm": "__consumer_offsets"})
-    assert answer.status_code == 400
-    assert "internal" in answer.json()["error"]
+    response = browser.send("DELETE", f"{API}/topics/__consumer_offsets", {"confirm": "__consumer_offsets"})
+    assert response.status_code == 400
+    assert "internal" in response.json()["error"]
 
 
 def test_unknown_fields_and_wrong_types_are_refused(browser: Browser) -> None:

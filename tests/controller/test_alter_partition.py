@@ -49,17 +49,17 @@ def propose(image, isr, *, sender=1, topic=T, index=0, version=3, settings=None,
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_replica_that_caught_up_joins(version):
-    records, answer = propose(world(), [1, 2, 3], version=version)
+    records, response = propose(world(), [1, 2, 3], version=version)
     assert records == [PartitionChangeRecord(0, T, isr=[1, 2, 3])]
-    assert answer == PartitionDataInResponse(0, 0, 1, 5, [1, 2, 3], 0, 9)
+    assert response == PartitionDataInResponse(0, 0, 1, 5, [1, 2, 3], 0, 9)
     partition = apply(world(), records).topics["t"].partitions[0]
     assert (partition.leader_epoch, partition.partition_epoch) == (5, 9)
 
 
 def test_one_that_falls_behind_a_small_isr_stays_eligible():
-    records, answer = propose(world(), [1], settings={"min.insync.replicas": "2"})
+    records, response = propose(world(), [1], settings={"min.insync.replicas": "2"})
     assert records == [PartitionChangeRecord(0, T, isr=[1], eligible_leader_replicas=[2])]
-    assert answer.isr == [1]
+    assert response.isr == [1]
 
 
 def test_nobody_is_eligible_once_the_isr_is_large_enough():
@@ -73,9 +73,9 @@ def test_what_is_in_force_already_is_not_written_again():
 
 def test_a_leader_that_was_elected_uncleanly_has_recovered():
     image = world([1], recovery_state=1)
-    records, answer = propose(image, [1, 2], leader_recovery_state=0)
+    records, response = propose(image, [1, 2], leader_recovery_state=0)
     assert records == [PartitionChangeRecord(0, T, isr=[1, 2], leader_recovery_state=0)]
-    assert answer.leader_recovery_state == 0
+    assert response.leader_recovery_state == 0
     assert propose(image, [1], leader_recovery_state=1)[1].error_code == ErrorCode.NONE
     assert propose(image, [1, 2], leader_recovery_state=1)[1].error_code == ErrorCode.INVALID_REQUEST
 
@@ -101,16 +101,16 @@ def test_a_leader_that_was_elected_uncleanly_has_recovered():
     ],
 )
 def test_refused(proposal, code):
-    records, answer = propose(world(), **{"isr": [1, 2, 3], **proposal})
-    assert (records, ErrorCode(answer.error_code)) == ([], code)
+    records, response = propose(world(), **{"isr": [1, 2, 3], **proposal})
+    assert (records, ErrorCode(response.error_code)) == ([], code)
 
 
 @pytest.mark.parametrize("stop", [fence_broker, begin_controlled_shutdown])
 def test_a_broker_that_is_not_active_does_not_join(stop):
     image = world()
     image = apply(image, stop(image, BrokerConfig(), 3))
-    records, answer = propose(image, [1, 2, 3])
-    assert (records, answer.error_code) == ([], ErrorCode.INELIGIBLE_REPLICA)
+    records, response = propose(image, [1, 2, 3])
+    assert (records, response.error_code) == ([], ErrorCode.INELIGIBLE_REPLICA)
 
 
 def test_an_earlier_incarnation_of_the_leader_is_refused():

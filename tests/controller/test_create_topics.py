@@ -180,10 +180,10 @@ def test_placement_is_even(brokers, factor):
 
 def test_topic_ids_are_no_options_of_a_command_line():
     class Dashes(random.Random):
-        answers = [0xF8 << 120 | 1, 0xFB << 120 | 7, 0x11 << 120]
+        responses = [0xF8 << 120 | 1, 0xFB << 120 | 7, 0x11 << 120]
 
         def getrandbits(self, k):
-            return self.answers.pop(0)
+            return self.responses.pop(0)
 
     assert id_to_text(UUID(int=0xF8 << 120, version=4)).startswith("-")
     assert not id_to_text(new_topic_id(Dashes())).startswith("-")

@@ -45,21 +45,21 @@ def elect(image, election_type, topic_partitions):
         image = apply(image, records) if records else image
         responses.append(response)
     response = join(responses)
-    answers = [
+    responses = [
         (result.topic, item.partition_id, ErrorCode(item.error_code))
         for result in response.replica_election_results
         for item in result.partition_result
     ]
-    return [item.leader for item in image.topics["t"].partitions.values()], answers
+    return [item.leader for item in image.topics["t"].partitions.values()], responses
 
 
 def test_a_preferred_leader_that_is_in_sync_leads():
     image = world((2, [1, 2]), (1, [1, 2]), (2, [2, 3]))
-    leaders, answers = elect(
+    leaders, responses = elect(
         image, PREFERRED, [TopicPartitions("t", [0, 1, 2, 9]), TopicPartitions("gone", [0])]
     )
     assert leaders == [1, 1, 2]
-    assert answers == [
+    assert responses == [
         ("t", 0, ErrorCode.NONE),
         ("t", 1, ErrorCode.ELECTION_NOT_NEEDED),
         ("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
@@ -70,16 +70,16 @@ def test_a_preferred_leader_that_is_in_sync_leads():
 
 def test_those_of_all_partitions_that_need_no_election_are_not_named(monkeypatch):
     monkeypatch.setattr(parts, "PARTITIONS_AT_ONCE", 1)
-    leaders, answers = elect(world((2, [1, 2]), (1, [1, 2]), (3, [3])), PREFERRED, None)
+    leaders, responses = elect(world((2, [1, 2]), (1, [1, 2]), (3, [3])), PREFERRED, None)
     assert leaders == [1, 1, 3]
-    assert answers == [("t", 0, ErrorCode.NONE), ("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
+    assert responses == [("t", 0, ErrorCode.NONE), ("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
 
 
 def test_an_unclean_election_is_for_partitions_without_a_leader():
     image = world((3, [3]), (2, [2]), fenced=[3])
-    leaders, answers = elect(image, UNCLEAN, [TopicPartitions("t", [0, 1])])
+    leaders, responses = elect(image, UNCLEAN, [TopicPartitions("t", [0, 1])])
     assert leaders == [1, 2]
-    assert answers == [("t", 0, ErrorCode.NONE), ("t", 1, ErrorCode.ELECTION_NOT_NEEDED)]
+    assert responses == [("t", 0, ErrorCode.NONE), ("t", 1, ErrorCode.ELECTION_NOT_NEEDED)]
 
 
 def test_nobody_can_be_elected():

@@ -120,22 +120,22 @@ def test_new_replicas_are_added_and_the_old_ones_stay_until_all_new_ones_are_in_
     assert world.moving == ((4, 5), (2, 3))
     assert world.epochs == (5, 10)
 
-    answer = world.propose(1, 2, 3, 4, 5)
+    response = world.propose(1, 2, 3, 4, 5)
     assert world.said == ["moved t-0 from brokers 4,1,5,2,3 to 4,1,5"]
     assert world.partition.replicas == (4, 1, 5)
     assert world.partition.directories == tuple(directory_of(replica) for replica in (4, 1, 5))
     assert world.moving == NOTHING
     assert (world.partition.leader, world.partition.isr) == (1, (1, 4, 5))
     assert world.epochs == (6, 11)  # replicas have left: a new leader epoch, though the leader stays
-    assert (answer.error_code, answer.leader_epoch, answer.partition_epoch) == (0, 6, 11)
-    assert answer.isr == [1, 4, 5]
+    assert (response.error_code, response.leader_epoch, response.partition_epoch) == (0, 6, 11)
+    assert response.isr == [1, 4, 5]
 
 
 def test_the_leader_moves_if_it_is_not_in_the_target():
     world = World()
     world.reassign([4, 5, 6])
-    answer = world.propose(1, 2, 3, 4, 5, 6)
-    assert (ErrorCode(answer.error_code), answer.leader_id) == (ErrorCode.NEW_LEADER_ELECTED, 0)
+    response = world.propose(1, 2, 3, 4, 5, 6)
+    assert (ErrorCode(response.error_code), response.leader_id) == (ErrorCode.NEW_LEADER_ELECTED, 0)
     assert (world.partition.leader, world.partition.isr, world.partition.replicas) == (
         4,
         (4, 5, 6),
@@ -258,8 +258,8 @@ def test_a_large_request_is_cut():
     many = [ReassignablePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", many)])
     assert len(drain(world.controller.cut(world.image, request))) == 2
-    answers = [item for topic in world.decide(request, 1).responses for item in topic.partitions]
-    assert [item.partition_index for item in answers] == list(range(PARTITIONS_AT_ONCE + 1))
+    responses = [item for topic in world.decide(request, 1).responses for item in topic.partitions]
+    assert [item.partition_index for item in responses] == list(range(PARTITIONS_AT_ONCE + 1))
 
 
 # Cancelling and replacing

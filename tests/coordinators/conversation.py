@@ -66,7 +66,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         super().__init__()
         self.settings = settings or GroupSettings()
         self.rng = Random(seed)
-        self.answers: dict[str, Any] = {}  # the last answer that each name got
+        self.responses: dict[str, Any] = {}  # the last answer that each name got
         self.ids: dict[str, str] = {}  # name -> member id
         self.generation: dict[str, int] = {}
         self._labels: dict[str, str] = {}  # member id -> name
@@ -89,14 +89,14 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
     # --- saying things ---
 
     def request(self, name: str, request: Any, version: int | None = None) -> Any:
-        """Send anything; the answer, if it has come by the time this returns."""
+        """Send anything; the response, if it has come by the time this returns."""
         api_version = request.MAX_VERSION if version is None else version
         wire = bytes(encode(request, api_version))
         request, _ = read_message(type(request), api_version, wire)
         caller = Caller(address="127.0.0.1:1", client_id=name)
-        self.answers.pop(name, None)
+        self.responses.pop(name, None)
         self.runner.handle(request, api_version, caller, partial(self._hear, name, api_version))
-        return self.answers.get(name)
+        return self.responses.get(name)
 
     def join(
         self,
@@ -123,12 +123,12 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(*offer) for offer in offered.items()],
         )
-        answer = self.request(name, request, version)
-        if answer is not None and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.ids[name] = request.member_id = answer.member_id
+        response = self.request(name, request, version)
+        if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.ids[name] = request.member_id = response.member_id
             self._say(f"{name} joins with that id")
-            answer = self.request(name, request, version)
-        return answer
+            response = self.request(name, request, version)
+        return response
 
     def sync(
         self,
@@ -158,7 +158,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
 
     def beat(self, name: str, *, generation: int | None = None, instance: str | None = None) -> ErrorCode:
         self._say(f"{name} beats")
-        answer = self.request(
+        response = self.request(
             name,
             HeartbeatRequest(
                 group_id=GROUP,
@@ -167,7 +167,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
                 group_instance_id=instance,
             ),
         )
-        return ErrorCode(answer.error_code)
+        return ErrorCode(response.error_code)
 
     def leave(self, *names: str, instance: str | None = None) -> LeaveGroupResponse:
         self._say(f"{' and '.join(names)} leaves")
@@ -191,7 +191,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
     ) -> ErrorCode | None:
         """What became of it; None while the answer is held back."""
         self._say(f"{name} commits {topic}-{partition} = {offset}")
-        answer = self.request(
+        response = self.request(
             name,
             OffsetCommitRequest(
                 group_id=group,
@@ -210,7 +210,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
             ),
             version,
         )
-        return None if answer is None else ErrorCode(answer.topics[0].partitions[0].error_code)
+        return None if response is None else ErrorCode(response.topics[0].partitions[0].error_code)
 
     def commit_in_transaction(
         self,
@@ -244,8 +244,8 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
             ],
         )
         event = TransactionalCommit(commit, Producer(producer_id, epoch), is_verified)
-        answer = self._pass_on(name, event, version)
-        return None if answer is None else ErrorCode(answer.topics[0].partitions[0].error_code)
+        response = self._pass_on(name, event, version)
+        return None if response is None else ErrorCode(response.topics[0].partitions[0].error_code)
 
     def end_transaction(
         self,
@@ -259,21 +259,21 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         self._say(f"transaction {producer_id} {'commits' if commit else 'aborts'}")
         marker = Marker(is_abort=not commit, coordinator_epoch=coordinator_epoch)
         event = EndTransaction(Producer(producer_id, epoch), marker, transaction_version)
-        answer: ErrorCode | None = self._pass_on("markers", event, 2)
-        return answer
+        response: ErrorCode | None = self._pass_on("markers", event, 2)
+        return response
 
     def _pass_on(self, name: str, event: Any, version: int) -> Any:
         """What the broker has made of a request, instead of the request itself."""
-        self.answers.pop(name, None)
+        self.responses.pop(name, None)
         caller = Caller(address="127.0.0.1:1", client_id=name)
         self.runner.handle(event, version, caller, partial(self._hear, name, version))
-        return self.answers.get(name)
+        return self.responses.get(name)
 
     def fetch_offset(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
-        answer = self.request("someone", request, 9)
-        return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+        response = self.request("someone", request, 9)
+        return int(response.groups[0].topics[0].partitions[0].committed_offset)
 
     def together(self, *names: str, **join_fields: Any) -> None:
         """A shortcut to a Stable group of these members; it leaves no transcript."""
@@ -298,7 +298,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
     def _hear(self, name: str, api_version: int, response: Any) -> None:
         if not isinstance(response, ErrorCode):
             encode(response, api_version)  # must fit the version that was asked
-        self.answers[name] = response
+        self.responses[name] = response
         if isinstance(response, JoinGroupResponse) and response.member_id:
             self._labels.setdefault(response.member_id, self._label_for(response.member_id))
             if response.error_code == ErrorCode.NONE:

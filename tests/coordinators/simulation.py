@@ -203,36 +203,36 @@ class Consumer:
         )
         self.send(request, self.on_join, REBALANCE_MS + 5_000)
 
-    def on_join(self, answer: JoinGroupResponse) -> None:
-        code = ErrorCode(answer.error_code)
+    def on_join(self, response: JoinGroupResponse) -> None:
+        code = ErrorCode(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+            self.member_id = response.member_id
             self.join()
         elif code is not ErrorCode.NONE:
             self.on_error(code)
         else:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.member_id, self.generation = response.member_id, response.generation_id
             assignments = []
-            if answer.leader == self.member_id and not answer.skip_assignment:
-                assignments = _assign([member.member_id for member in answer.members])
+            if response.leader == self.member_id and not response.skip_assignment:
+                assignments = _assign([member.member_id for member in response.members])
             request = SyncGroupRequest(GROUP, self.generation, self.member_id, self.instance)
             request.assignments = assignments
             self.send(request, self.on_sync, REBALANCE_MS + 5_000)
 
-    def on_sync(self, answer: SyncGroupResponse) -> None:
-        code = ErrorCode(answer.error_code)
+    def on_sync(self, response: SyncGroupResponse) -> None:
+        code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
             self.on_error(code)
             return
-        self.fetch_positions(answer.assignment)
+        self.fetch_positions(response.assignment)
 
     def fetch_positions(self, partitions: bytes) -> None:
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(partitions))]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
         self.send(request, self.on_positions)
 
-    def on_positions(self, answer: OffsetFetchResponse) -> None:
-        (group,) = answer.groups
+    def on_positions(self, response: OffsetFetchResponse) -> None:
+        (group,) = response.groups
         if group.error_code == ErrorCode.NONE:
             found = group.topics[0].partitions
             self.positions = {each.partition_index: max(each.committed_offset, 0) for each in found}
@@ -241,8 +241,8 @@ class Consumer:
 
     # --- staying ---
 
-    def on_heartbeat(self, answer: Any) -> None:
-        code = ErrorCode(answer.error_code)
+    def on_heartbeat(self, response: Any) -> None:
+        code = ErrorCode(response.error_code)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             # As an eager consumer does: commit, give everything up, join.
             self.commit(self.join) if self.positions else self.join()
@@ -256,8 +256,8 @@ class Consumer:
         topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)]
         request = OffsetCommitRequest(GROUP, self.generation, self.member_id, self.instance, -1, topics)
 
-        def on_commit(answer: OffsetCommitResponse) -> None:
-            code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        def on_commit(response: OffsetCommitResponse) -> None:
+            code = ErrorCode(response.topics[0].partitions[0].error_code)
             if code is ErrorCode.NONE:
                 then()
             elif code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -352,7 +352,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
         """A tool that shows the group's offsets over and over; only the checker looks at them."""
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(PARTITIONS))]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
-        self.arrive(watcher, request, lambda answer: None, 0)
+        self.arrive(watcher, request, lambda response: None, 0)
         self.host.after(self.rng.randrange(200, 2_000), self.watch, watcher)
 
     # --- the network ---
@@ -400,7 +400,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
             self.when_awake(consumer, lambda: on_answer(response))
 
     def observe(self, request: Any, response: Any, acknowledged: dict[int, int]) -> None:
-        """An answer has left the coordinator: from now on it is a promise, whether it arrives or not."""
+        """A response has left the coordinator: from now on it is a promise, whether it arrives or not."""
         checker = self.checker
         if isinstance(response, OffsetCommitResponse):
             for partition, result in zip(
@@ -531,7 +531,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
 
     def leave(self, consumer: Consumer) -> None:
         request = LeaveGroupRequest(GROUP, [MemberIdentity(consumer.member_id, consumer.instance)])
-        consumer.send(request, lambda answer: None)
+        consumer.send(request, lambda response: None)
         consumer.alive = False
 
     def heal(self) -> None:
@@ -591,7 +591,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
             raise Violation(f"{group.state_name} with {len(group.members)} members")
 
     def check_recovered(self) -> None:
-        """C6: those who live own everything, and no request was left without an answer."""
+        """C6: those who live own everything, and no request was left without a response."""
         living = [consumer for consumer in self.consumers if consumer.alive]
         if any(consumer.fenced for consumer in living):
             raise Violation("C6: a living member is fenced")

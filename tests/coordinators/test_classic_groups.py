@@ -73,8 +73,8 @@ def test_older_clients_join_in_one_step(talk: Conversation) -> None:
     for version in range(4):
         talk.join(f"client{version}", version=version)
     talk.passes(60_000)
-    assert talk.answers["client0"].generation_id == talk.answers["client3"].generation_id == 1
-    assert len(talk.answers["client0"].members) == 4
+    assert talk.responses["client0"].generation_id == talk.responses["client3"].generation_id == 1
+    assert len(talk.responses["client0"].members) == 4
 
 
 def test_version_0_has_one_timeout_for_both(talk: Conversation) -> None:
@@ -88,16 +88,16 @@ def test_newcomers_prolong_the_initial_delay_up_to_the_rebalance_timeout(talk: C
     for newcomer in ("bert", "carl", "dora"):
         talk.passes(2_000)
         talk.join(newcomer, rebalance_ms=7_000)
-    assert "anna" not in talk.answers
+    assert "anna" not in talk.responses
     talk.passes(1_000)
-    assert len(talk.answers["anna"].members) == 4
+    assert len(talk.responses["anna"].members) == 4
 
 
 def test_without_a_delay_the_first_join_is_enough() -> None:
     talk = Conversation(GroupSettings(group_initial_rebalance_delay_ms=0))
     talk.join("anna")
     talk.passes(0)
-    assert talk.answers["anna"].generation_id == 1
+    assert talk.responses["anna"].generation_id == 1
 
 
 def test_the_moves_are_those_of_the_table() -> None:
@@ -179,9 +179,9 @@ def test_an_id_that_is_never_used_holds_the_rebalance_up_only_for_its_session(ta
         "ghost", JoinGroupRequest(GROUP, 6_000, 20_000, protocol_type="consumer", protocols=protocols)
     )
     talk.join("anna", protocols={"range": subscription("t", "u")})
-    assert "anna" not in talk.answers
+    assert "anna" not in talk.responses
     talk.passes(6_000)
-    assert talk.answers["anna"].generation_id == 2
+    assert talk.responses["anna"].generation_id == 2
 
 
 def test_a_repeated_join_replaces_the_one_that_waits(talk: Conversation) -> None:
@@ -195,7 +195,7 @@ def test_a_repeated_join_replaces_the_one_that_waits(talk: Conversation) -> None
             carl: REBALANCE_IN_PROGRESS
     """)
     talk.join("anna")
-    assert talk.answers["carl"].generation_id == 2
+    assert talk.responses["carl"].generation_id == 2
 
 
 def test_a_new_member_that_gave_up_waiting_goes_after_five_minutes(talk: Conversation) -> None:
@@ -206,7 +206,7 @@ def test_a_new_member_that_gave_up_waiting_goes_after_five_minutes(talk: Convers
     for _ in range(6):
         talk.beat("anna")
         talk.passes(50_000)
-    assert ErrorCode(talk.answers["bert"].error_code) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert ErrorCode(talk.responses["bert"].error_code) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- CompletingRebalance ---
@@ -254,7 +254,7 @@ def test_who_never_syncs_is_removed(talk: Conversation) -> None:
     for _ in range(3):
         talk.passes(3_000)
         talk.beat("bert")
-    assert ErrorCode(talk.answers["bert"].error_code) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert ErrorCode(talk.responses["bert"].error_code) is ErrorCode.UNKNOWN_MEMBER_ID
     assert set(group_of(talk).members) == {talk.ids["anna"]}
     assert group_of(talk).state is State.PREPARING_REBALANCE
 
@@ -307,7 +307,7 @@ def test_a_member_that_falls_silent_loses_its_place_and_its_commits(talk: Conver
     for _ in range(4):
         talk.passes(3_000)
         talk.beat("anna")
-    assert talk.answers["anna"].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert talk.responses["anna"].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert talk.beat("bert") is ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.commit_offset("bert", 5) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -325,7 +325,7 @@ def test_syncing_keeps_a_session_alive(talk: Conversation) -> None:
     for _ in range(5):
         talk.passes(9_000)
         talk.sync("anna")
-        assert talk.answers["anna"].error_code == ErrorCode.NONE
+        assert talk.responses["anna"].error_code == ErrorCode.NONE
 
 
 def test_the_leader_may_ask_for_a_rebalance_a_follower_may_not(talk: Conversation) -> None:
@@ -344,8 +344,8 @@ def test_a_stable_member_may_sync_again(talk: Conversation) -> None:
     talk.join("anna")
     talk.passes(3_000)
     talk.sync("anna", {"anna": "t0"})
-    answer = talk.sync("anna")
-    assert answer is not None and answer.assignment == b"t0"
+    response = talk.sync("anna")
+    assert response is not None and response.assignment == b"t0"
 
 
 # --- protocols ---
@@ -356,23 +356,23 @@ def test_the_protocol_with_most_votes_among_those_all_know_wins(talk: Conversati
     talk.join("bert", protocols={"robin": b"", "range": b"b"})
     talk.join("carl", protocols={"range": b"c", "robin": b""})
     talk.passes(9_000)
-    answer = talk.answers["anna"]
-    assert answer.protocol_name == "range"
-    assert [member.metadata for member in answer.members] == [b"a", b"b", b"c"]
+    response = talk.responses["anna"]
+    assert response.protocol_name == "range"
+    assert [member.metadata for member in response.members] == [b"a", b"b", b"c"]
 
 
 def test_a_member_without_a_common_protocol_is_refused(talk: Conversation) -> None:
     talk.together("anna")
     refusal = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     for fields in ({"protocols": {"robin": b""}}, {"protocol_type": "connect"}):
-        answer = talk.join("bert", **fields)
-        assert answer is not None and answer.error_code == refusal
+        response = talk.join("bert", **fields)
+        assert response is not None and response.error_code == refusal
     for fields in ({"protocols": {}}, {"protocol_type": ""}):
-        answer = talk.join("carl", group="other", **fields)
-        assert answer is not None and answer.error_code == refusal
+        response = talk.join("carl", group="other", **fields)
+        assert response is not None and response.error_code == refusal
     assert "other" not in talk.coordinator.groups
-    answer = talk.sync("anna", protocol_name="robin")
-    assert answer is not None and answer.error_code == refusal
+    response = talk.sync("anna", protocol_name="robin")
+    assert response is not None and response.error_code == refusal
 
 
 # --- static members ---
@@ -425,8 +425,8 @@ def test_the_old_self_of_a_static_member_is_fenced(talk: Conversation) -> None:
     assert talk.beat("old bert", instance="second") is fenced
     assert talk.beat("old bert") is ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.commit_offset("old bert", 1, instance="second") is fenced
-    answers = [talk.sync("old bert", instance="second"), talk.join("old bert", instance="second")]
-    assert [answer and answer.error_code for answer in answers] == [fenced, fenced]
+    responses = [talk.sync("old bert", instance="second"), talk.join("old bert", instance="second")]
+    assert [response and response.error_code for response in responses] == [fenced, fenced]
     assert talk.leave("old bert", instance="second").members[0].error_code == fenced
     assert talk.commit_offset("bert", 1, instance="second") is ErrorCode.NONE
 
@@ -450,7 +450,7 @@ def test_a_takeover_that_changes_the_protocol_rebalances(talk: Conversation) -> 
     talk.passes(3_000)
     talk.sync("anna", {"anna": "t0"}, instance="first")
     talk.join("anna", instance="first", member_id="", protocols=dict(reversed(both.items())))
-    assert talk.answers["anna"].protocol_name == "robin"
+    assert talk.responses["anna"].protocol_name == "robin"
     assert talk.generation["anna"] == 2
 
 
@@ -458,8 +458,8 @@ def test_a_takeover_that_cannot_be_stored_is_undone(talk: Conversation) -> None:
     static_pair(talk)
     talk.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     old_id = talk.ids["bert"]
-    answer = talk.join("bert", instance="second", member_id="")
-    assert answer is not None and answer.error_code == ErrorCode.NOT_COORDINATOR
+    response = talk.join("bert", instance="second", member_id="")
+    assert response is not None and response.error_code == ErrorCode.NOT_COORDINATOR
     talk.append_error = None
     talk.ids["bert"] = old_id
     assert talk.beat("bert", instance="second") is ErrorCode.NONE
@@ -468,8 +468,8 @@ def test_a_takeover_that_cannot_be_stored_is_undone(talk: Conversation) -> None:
 def test_a_tool_removes_a_static_member_by_its_instance_id(talk: Conversation) -> None:
     static_pair(talk)
     identities = [MemberIdentity("", "second"), MemberIdentity("", "nobody"), MemberIdentity("", None)]
-    answer = talk.request("tool", LeaveGroupRequest(group_id=GROUP, members=identities))
-    assert [member.error_code for member in answer.members] == [
+    response = talk.request("tool", LeaveGroupRequest(group_id=GROUP, members=identities))
+    assert [member.error_code for member in response.members] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -482,13 +482,13 @@ def test_a_tool_removes_a_static_member_by_its_instance_id(talk: Conversation) -
 
 def test_session_timeouts_have_bounds(talk: Conversation) -> None:
     for timeout_ms in (5_999, 1_800_001, -1):
-        answer = talk.join("anna", session_ms=timeout_ms)
-        assert answer is not None and answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+        response = talk.join("anna", session_ms=timeout_ms)
+        assert response is not None and response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 def test_a_group_needs_a_name(talk: Conversation) -> None:
-    answers = [talk.join("anna", group=""), talk.sync("anna", group="")]
-    assert [answer and answer.error_code for answer in answers] == [ErrorCode.INVALID_GROUP_ID] * 2
+    responses = [talk.join("anna", group=""), talk.sync("anna", group="")]
+    assert [response and response.error_code for response in responses] == [ErrorCode.INVALID_GROUP_ID] * 2
 
 
 def test_strangers_and_old_generations_are_refused(talk: Conversation) -> None:
@@ -497,36 +497,36 @@ def test_strangers_and_old_generations_are_refused(talk: Conversation) -> None:
     assert talk.beat("eve", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.beat("anna", generation=0) is ErrorCode.ILLEGAL_GENERATION
     assert talk.beat("anna", instance="none") is ErrorCode.UNKNOWN_MEMBER_ID
-    answers = [talk.join("eve"), talk.join("eve", group="unheard of"), talk.sync("eve", generation=1)]
-    assert [answer and answer.error_code for answer in answers] == [ErrorCode.UNKNOWN_MEMBER_ID] * 3
-    answer = talk.sync("anna", generation=2)
-    assert answer is not None and answer.error_code == ErrorCode.ILLEGAL_GENERATION
+    responses = [talk.join("eve"), talk.join("eve", group="unheard of"), talk.sync("eve", generation=1)]
+    assert [response and response.error_code for response in responses] == [ErrorCode.UNKNOWN_MEMBER_ID] * 3
+    response = talk.sync("anna", generation=2)
+    assert response is not None and response.error_code == ErrorCode.ILLEGAL_GENERATION
     assert talk.leave("eve").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_older_leave_names_one_member_and_has_one_error(talk: Conversation) -> None:
     talk.together("anna")
     for member_id, error in (("eve", ErrorCode.UNKNOWN_MEMBER_ID), (talk.ids["anna"], ErrorCode.NONE)):
-        answer = talk.request("anna", LeaveGroupRequest(GROUP, member_id=member_id), version=2)
-        assert answer.error_code == error and answer.members == []
+        response = talk.request("anna", LeaveGroupRequest(GROUP, member_id=member_id), version=2)
+        assert response.error_code == error and response.members == []
 
 
 def test_a_full_group_takes_nobody_new() -> None:
     talk = Conversation(GroupSettings(group_max_size=2))
     talk.together("anna", "bert")
-    answer = talk.join("carl")
-    assert answer is not None and answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    response = talk.join("carl")
+    assert response is not None and response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     talk.join("anna")
-    answer = talk.join("bert")
-    assert answer is not None and answer.error_code == ErrorCode.NONE
+    response = talk.join("bert")
+    assert response is not None and response.error_code == ErrorCode.NONE
 
 
 def test_a_group_that_forms_too_large_loses_the_last() -> None:
     talk = Conversation(GroupSettings(group_max_size=2))
     for name in ("anna", "bert"):
         talk.join(name)
-    answer = talk.join("carl")
-    assert answer is not None and answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    response = talk.join("carl")
+    assert response is not None and response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 # --- a new coordinator ---
@@ -559,7 +559,7 @@ def test_a_rebalance_under_way_is_forgotten_by_a_new_coordinator(talk: Conversat
     talk.together("anna", "bert")
     talk.join("carl")
     talk.restarts()
-    assert talk.answers["carl"].error_code == ErrorCode.NOT_COORDINATOR
+    assert talk.responses["carl"].error_code == ErrorCode.NOT_COORDINATOR
     assert talk.beat("anna") is ErrorCode.NONE
-    answer = talk.join("carl")
-    assert answer is not None and answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    response = talk.join("carl")
+    assert response is not None and response.error_code == ErrorCode.UNKNOWN_MEMBER_ID

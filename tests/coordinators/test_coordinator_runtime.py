@@ -36,9 +36,9 @@ class Counter:
                 self.notes += 1
                 return Decision([("count", self.count + 1)], [(token, self.count + 1)], self.forget_note)
             case "read":
-                return Decision(answers=[(token, self.count)])
+                return Decision(responses=[(token, self.count)])
             case "wait":
-                self.timers.schedule(token, now_ms + 10, lambda now_ms: Decision(answers=[(token, now_ms)]))
+                self.timers.schedule(token, now_ms + 10, lambda now_ms: Decision(responses=[(token, now_ms)]))
                 return Decision()
             case _:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -77,31 +77,31 @@ def shard() -> Shard:
 
 def add(shard: Shard, token: str, offset: int) -> None:
     ready = shard.handle("add", *CONTEXT, token, 0)
-    assert ready.batch is not None and not ready.answers
+    assert ready.batch is not None and not ready.responses
     shard.appended(offset)
 
 
 def test_an_answer_waits_for_its_record(shard: Shard) -> None:
     add(shard, "a", 7)
-    assert shard.committed(7).answers == []
-    assert shard.committed(8).answers == [("a", 1)]
-    assert shard.committed(9).answers == []
+    assert shard.committed(7).responses == []
+    assert shard.committed(8).responses == [("a", 1)]
+    assert shard.committed(9).responses == []
 
 
 def test_what_was_decided_on_uncommitted_state_waits_for_it(shard: Shard) -> None:
     add(shard, "a", 0)
-    assert not shard.handle("read", *CONTEXT, "r", 0).answers
+    assert not shard.handle("read", *CONTEXT, "r", 0).responses
     add(shard, "b", 1)
-    assert shard.committed(1).answers == [("a", 1), ("r", 1)]
-    assert shard.committed(2).answers == [("b", 2)]
-    assert shard.handle("read", *CONTEXT, "r", 0).answers == [("r", 2)]
+    assert shard.committed(1).responses == [("a", 1), ("r", 1)]
+    assert shard.committed(2).responses == [("b", 2)]
+    assert shard.handle("read", *CONTEXT, "r", 0).responses == [("r", 2)]
 
 
 def test_an_append_that_fails_changes_nothing(shard: Shard) -> None:
     shard.handle("add", *CONTEXT, "a", 0)
     assert shard.append_failed(ErrorCode.NOT_ENOUGH_REPLICAS) == [("a", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     assert shard.coordinator == Counter(timers=shard.coordinator.timers)
-    assert shard.handle("read", *CONTEXT, "r", 0).answers == [("r", 0)]
+    assert shard.handle("read", *CONTEXT, "r", 0).responses == [("r", 0)]
 
 
 @pytest.mark.parametrize(
@@ -123,30 +123,30 @@ def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
     shard.handle("read", *CONTEXT, "r", 0)
     refused = shard.resigned()
     assert sorted(refused) == [(token, ErrorCode.NOT_COORDINATOR) for token in ("a", "r", "w")]
-    assert shard.handle("read", *CONTEXT, "x", 0).answers == [("x", ErrorCode.NOT_COORDINATOR)]
+    assert shard.handle("read", *CONTEXT, "x", 0).responses == [("x", ErrorCode.NOT_COORDINATOR)]
     assert shard.tick(1_000) is None and shard.next_deadline_ms() is None
-    assert shard.committed(99).answers == []
+    assert shard.committed(99).responses == []
 
 
 def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
     shard = Shard(Counter())
     shard.replay(StateBatch([(b"count", b"4"), (b"unknown", b"5")]))
-    refusal = shard.handle("read", *CONTEXT, "x", 0).answers
+    refusal = shard.handle("read", *CONTEXT, "x", 0).responses
     assert refusal == [("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
     shard.loaded(50)
-    assert shard.handle("read", *CONTEXT, "r", 50).answers == [("r", 4)]
+    assert shard.handle("read", *CONTEXT, "r", 50).responses == [("r", 4)]
     assert shard.next_deadline_ms() == 1_050
 
 
 def test_a_timer_answers_what_waits(shard: Shard) -> None:
-    assert not shard.handle("wait", *CONTEXT, "w", 5).answers
+    assert not shard.handle("wait", *CONTEXT, "w", 5).responses
     assert shard.tick(14) is None
     ready = shard.tick(15)
-    assert ready is not None and ready.answers == [("w", 15)]
+    assert ready is not None and ready.responses == [("w", 15)]
 
 
 def test_a_request_may_be_refused_by_an_exception(shard: Shard) -> None:
-    assert shard.handle("fail", *CONTEXT, "f", 0).answers == [("f", ErrorCode.INVALID_REQUEST)]
+    assert shard.handle("fail", *CONTEXT, "f", 0).responses == [("f", ErrorCode.INVALID_REQUEST)]
 
 
 # --- timers ---

@@ -36,8 +36,10 @@ def talk() -> Conversation:
 
 
 def listed(talk: Conversation, **filters: Any) -> dict[str, tuple[str, str, str]]:
-    answer = talk.request("tool", ListGroupsRequest(**filters))
-    return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in answer.groups}
+    response = talk.request("tool", ListGroupsRequest(**filters))
+    return {
+        each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in response.groups
+    }
 
 
 def test_groups_are_listed_by_state_and_type(talk: Conversation) -> None:
@@ -74,8 +76,8 @@ def test_an_unknown_group_is_dead(talk: Conversation, version: int, code: int) -
 
 
 def test_only_empty_groups_can_be_deleted(talk: Conversation) -> None:
-    answer = talk.request("tool", DeleteGroupsRequest([GROUP, "offsets only", "none"]))
-    assert [(result.group_id, result.error_code) for result in answer.results] == [
+    response = talk.request("tool", DeleteGroupsRequest([GROUP, "offsets only", "none"]))
+    assert [(result.group_id, result.error_code) for result in response.results] == [
         (GROUP, ErrorCode.NON_EMPTY_GROUP),
         ("offsets only", ErrorCode.NONE),
         ("none", ErrorCode.GROUP_ID_NOT_FOUND),
@@ -117,9 +119,9 @@ def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(top
     ]
     groups = [OffsetFetchRequestGroup(name, topics=wanted) for name in ("a", "b", "c")]
     parts = drain(split(OffsetFetchRequest(groups=groups), 2))
-    answers = []
+    responses = []
     for _, part in parts:
-        answer = OffsetFetchResponse()
+        response = OffsetFetchResponse()
         assert sum(len(topic.partition_indexes) for group in part.groups for topic in group.topics) <= MOST
         for group in part.groups:
             results = [
@@ -129,9 +131,9 @@ def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(top
                 )
                 for topic in group.topics
             ]
-            answer.groups.append(OffsetFetchResponseGroup(group.group_id, results))
-        answers.append(answer)
-    merged = join(answers)
+            response.groups.append(OffsetFetchResponseGroup(group.group_id, results))
+        responses.append(response)
+    merged = join(responses)
     assert sorted(group.group_id for group in merged.groups) == ["a", "b", "c"]
     for group in merged.groups:
         assert [

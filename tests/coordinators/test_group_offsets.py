@@ -62,8 +62,8 @@ def test_a_commit_is_not_true_before_it_is_committed(talk: Conversation) -> None
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=None)])
     assert talk.request("reader", request, 9) is None
     talk.commit()
-    assert talk.answers["tool"].topics[0].partitions[0].error_code == ErrorCode.NONE
-    assert talk.answers["reader"].groups[0].topics[0].partitions[0].committed_offset == 5
+    assert talk.responses["tool"].topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert talk.responses["reader"].groups[0].topics[0].partitions[0].committed_offset == 5
 
 
 def test_a_commit_that_cannot_be_stored_is_refused_and_forgotten(talk: Conversation) -> None:
@@ -116,14 +116,14 @@ def test_every_version_commits(talk: Conversation, version: int) -> None:
 
 
 def fetch(talk: Conversation, *groups: OffsetFetchRequestGroup) -> dict[str, dict[tuple[str, int], int]]:
-    answer = talk.request("reader", OffsetFetchRequest(groups=list(groups)), 9)
+    response = talk.request("reader", OffsetFetchRequest(groups=list(groups)), 9)
     return {
         group.group_id: {
             (topic.name, partition.partition_index): partition.committed_offset
             for topic in group.topics
             for partition in topic.partitions
         }
-        for group in answer.groups
+        for group in response.groups
     }
 
 
@@ -150,13 +150,13 @@ def test_many_groups_are_fetched_at_once(talk: Conversation) -> None:
 def test_older_versions_fetch_one_group(talk: Conversation, version: int) -> None:
     talk.commit_offset("tool", 11, metadata="note")
     request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequestTopic("t", [0, 1])])
-    answer = talk.request("reader", request, version)
-    found, missing = answer.topics[0].partitions
+    response = talk.request("reader", request, version)
+    found, missing = response.topics[0].partitions
     assert (found.committed_offset, found.metadata, found.committed_leader_epoch) == (11, "note", 7)
     assert (missing.committed_offset, missing.metadata, missing.committed_leader_epoch) == (-1, "", -1)
     if version >= 2:
-        answer = talk.request("reader", OffsetFetchRequest(group_id=GROUP, topics=None), version)
-        assert [topic.name for topic in answer.topics] == ["t"]
+        response = talk.request("reader", OffsetFetchRequest(group_id=GROUP, topics=None), version)
+        assert [topic.name for topic in response.topics] == ["t"]
 
 
 @pytest.mark.parametrize("version", range(1, 9))
@@ -164,8 +164,10 @@ def test_a_refused_fetch_says_so_in_every_version(talk: Conversation, version: i
     talk.runner.resign()
     topics = [OffsetFetchRequestTopic("t", [0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP)], group_id=GROUP, topics=topics)
-    answer = talk.request("reader", request, version)
-    (place,) = answer.groups if version >= 8 else (answer,) if version >= 2 else answer.topics[0].partitions
+    response = talk.request("reader", request, version)
+    (place,) = (
+        response.groups if version >= 8 else (response,) if version >= 2 else response.topics[0].partitions
+    )
     assert place.error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -174,9 +176,9 @@ def test_a_topic_of_the_same_name_and_another_id_has_no_offsets(talk: Conversati
         topics = [OffsetFetchRequestTopics(topic_id, "t", [0])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
         decision = talk.coordinator.handle(request, 10, Caller(), "token", talk.now_ms)
-        ((_, answer),) = decision.answers
-        assert answer.groups[0].topics[0].topic_id == topic_id
-        return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+        ((_, response),) = decision.responses
+        assert response.groups[0].topics[0].topic_id == topic_id
+        return int(response.groups[0].topics[0].partitions[0].committed_offset)
 
     partitions = [OffsetCommitRequestPartition(0, 5)]
     topic = OffsetCommitRequestTopic(topic_id=UUID(int=1), name="t", partitions=partitions)
@@ -192,9 +194,9 @@ def test_a_topic_of_the_same_name_and_another_id_has_no_offsets(talk: Conversati
 
 def delete(talk: Conversation, topic: str, group: str = GROUP) -> tuple[ErrorCode, ErrorCode | None]:
     topics = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)])]
-    answer = talk.request("tool", OffsetDeleteRequest(group, topics))
-    part = ErrorCode(answer.topics[0].partitions[0].error_code) if answer.topics else None
-    return ErrorCode(answer.error_code), part
+    response = talk.request("tool", OffsetDeleteRequest(group, topics))
+    part = ErrorCode(response.topics[0].partitions[0].error_code) if response.topics else None
+    return ErrorCode(response.error_code), part
 
 
 def test_offsets_can_be_deleted_unless_their_topic_is_read(talk: Conversation) -> None:

@@ -66,8 +66,8 @@ def answers_do_not_wait_for_the_commit(patch: Patch) -> None:
     def _ready(self: Shard, decision: Decision) -> Ready:
         ready = ready_of(self, decision)
         if ready.batch is not None:
-            ready.answers = self._release(decision.answers)
-            decision.answers = []
+            ready.responses = self._release(decision.responses)
+            decision.responses = []
             self._appending_for = None
         return ready
 
@@ -80,7 +80,7 @@ def reads_do_not_wait_for_the_commit(patch: Patch) -> None:
     def _ready(self: Shard, decision: Decision) -> Ready:
         if decision.records:
             return ready_of(self, decision)
-        return Ready(answers=self._release(decision.answers))
+        return Ready(responses=self._release(decision.responses))
 
     patch.setattr(Shard, "_ready", _ready)
 
@@ -90,7 +90,7 @@ def failed_appends_are_acknowledged(patch: Patch) -> None:
         decision = self._take_appending()
         for key, value in decision.records:
             self.coordinator.replay(key, value)
-        return self._release(decision.answers)
+        return self._release(decision.responses)
 
     patch.setattr(Shard, "append_failed", append_failed)
 
@@ -165,7 +165,7 @@ def nobody_notices_a_leave(patch: Patch) -> None:
         group = self._group_of(request.group_id)
         for leaver in request.members:
             group.end_session(leaver.member_id)
-        return Decision(answers=[(token, LeaveGroupResponse())])
+        return Decision(responses=[(token, LeaveGroupResponse())])
 
     patch.setattr(MemberHandlers, "leave", leave)
 
@@ -195,7 +195,7 @@ def commits_are_accepted_and_dropped(patch: Patch) -> None:
     commit = Offsets.commit
 
     def commit_nothing(self: Offsets, *arguments: Any) -> Decision:
-        return Decision(answers=commit(self, *arguments).answers)
+        return Decision(responses=commit(self, *arguments).responses)
 
     patch.setattr(Offsets, "commit", commit_nothing)
 

@@ -65,13 +65,13 @@ class Balances:
             case ("ask for", effect):
                 return Decision(effects=[effect])
             case ("get", name):
-                return Decision(answers=[(token, self.amounts.get(name))])
+                return Decision(responses=[(token, self.amounts.get(name))])
             case ("wait", delay_ms):
                 self.timers.schedule(token, now_ms + delay_ms, lambda now_ms: self.on_time(token, now_ms))
                 return Decision()
             case ("raise later", delay_ms):
                 self.timers.schedule("broken", now_ms + delay_ms, self.broken)
-                return Decision(answers=[(token, "done")])
+                return Decision(responses=[(token, "done")])
         raise ValueError(request)
 
     def on_time(self, token: Token, now_ms: int) -> Decision:

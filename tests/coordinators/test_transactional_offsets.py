@@ -47,8 +47,8 @@ def stable_offset(talk: Conversation, topic: str = "t", group: str = GROUP) -> i
     """What a client is told that requires a stable offset."""
     topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=True)
-    answer = talk.request("someone", request, 9).groups[0].topics[0].partitions[0]
-    return ErrorCode(answer.error_code) if answer.error_code else int(answer.committed_offset)
+    response = talk.request("someone", request, 9).groups[0].topics[0].partitions[0]
+    return ErrorCode(response.error_code) if response.error_code else int(response.committed_offset)
 
 
 # --- when they are seen ---
@@ -101,8 +101,8 @@ def test_a_commit_and_a_marker_are_answered_once_they_are_committed(talk: Conver
     assert talk.commit_in_transaction("tool", ONE, 41) is None
     assert talk.end_transaction(ONE, commit=True) is None
     talk.commit()
-    assert talk.answers["tool"].topics[0].partitions[0].error_code == ErrorCode.NONE
-    assert talk.answers["markers"] is ErrorCode.NONE
+    assert talk.responses["tool"].topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert talk.responses["markers"] is ErrorCode.NONE
 
 
 def test_the_last_commit_of_a_transaction_counts(talk: Conversation) -> None:
@@ -155,8 +155,8 @@ def test_a_fetch_of_everything_names_what_was_committed_before(talk: Conversatio
     talk.commit_in_transaction("tool", ONE, 5, topic="b")
     talk.commit_in_transaction("tool", ONE, 6, topic="c")
     groups = [OffsetFetchRequestGroup(GROUP, topics=None)]
-    answer = talk.request("someone", OffsetFetchRequest(groups=groups, require_stable=True), 9)
-    told = {topic.name: topic.partitions[0].error_code for topic in answer.groups[0].topics}
+    response = talk.request("someone", OffsetFetchRequest(groups=groups, require_stable=True), 9)
+    told = {topic.name: topic.partitions[0].error_code for topic in response.groups[0].topics}
     assert told == {"a": ErrorCode.NONE, "b": UNSTABLE}
 
 
@@ -350,8 +350,8 @@ def test_what_cannot_be_appended_is_refused_and_forgotten(
 
 def delete_offset(talk: Conversation, topic: str = "t") -> None:
     topics = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)])]
-    answer = talk.request("tool", OffsetDeleteRequest(GROUP, topics))
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    response = talk.request("tool", OffsetDeleteRequest(GROUP, topics))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 def test_deleting_an_offset_deletes_what_is_pending(talk: Conversation) -> None:

@@ -96,17 +96,17 @@ def test_nothing_is_shared_that_has_changed(change: str, leader: Leader, log: Re
 def test_much_is_sent_from_the_file_which_is_looked_up_each_time(leader: Leader, log: ReadableLog) -> None:
     log.size = shared_reads.COPY_BELOW
     reads = SharedReads()
-    answers = [reads.read(leader, 3, LIMIT, True, LOG_END) for _ in range(2)]
-    assert all(isinstance(answer.records, Slice) for answer in answers)
+    responses = [reads.read(leader, 3, LIMIT, True, LOG_END) for _ in range(2)]
+    assert all(isinstance(response.records, Slice) for response in responses)
     assert log.file.copied == [] and len(log.reads) == 2, "the file may have been replaced"
 
 
 def test_what_is_not_in_the_page_cache_is_left_to_the_connection(leader: Leader, log: ReadableLog) -> None:
     log.file.is_cached = False
-    answer = SharedReads().read(leader, 3, LIMIT, True, LOG_END)
-    assert isinstance(answer.records, Slice) and answer.length == 100
+    response = SharedReads().read(leader, 3, LIMIT, True, LOG_END)
+    assert isinstance(response.records, Slice) and response.length == 100
 
 
 def test_a_follower_that_has_everything_gets_nothing(leader: Leader, log: ReadableLog) -> None:
-    answer = SharedReads().read(leader, 5, LIMIT, True, LOG_END)
-    assert (answer.records, answer.length, log.file.copied) == (None, 0, [])
+    response = SharedReads().read(leader, 5, LIMIT, True, LOG_END)
+    assert (response.records, response.length, log.file.copied) == (None, 0, [])

@@ -447,19 +447,19 @@ class SimulatedConnection:
     def is_idle(self) -> bool:
         return self._is_open and not self._answers
 
-    def call(self, request: Any, answer_type: type) -> Any:
-        self.send(request, answer_type)
+    def call(self, request: Any, response_type: type) -> Any:
+        self.send(request, response_type)
         return self.receive()
 
-    def send(self, request: Any, answer_type: type) -> None:
+    def send(self, request: Any, response_type: type) -> None:
         self._answers.append(self._client.arrive(self._node, request))
 
     def receive(self) -> Any:
-        answer = self._answers.pop(0)
-        if isinstance(answer, ConnectionLost):
+        response = self._answers.pop(0)
+        if isinstance(response, ConnectionLost):
             self._is_open = False
-            raise answer
-        return answer
+            raise response
+        return response
 
     def abort(self) -> None:
         self._is_open = False
@@ -500,9 +500,9 @@ class SimulatedClient(Cluster):
             self._simulated.pass_time(700)
         if fault in self._actions:
             self._actions[fault]()
-        answer = self._simulated.handle(node, request)
+        response = self._simulated.handle(node, request)
         if fault == "crash after":
             raise Crashed
         if fault == "lost after":
             return ConnectionLost("lost after it had arrived")
-        return answer
+        return response

@@ -115,8 +115,8 @@ LEDGERS = {
 def allow(admin: Cluster, acls: set[Acl]) -> None:
     named = [one._replace(resource_name=topic.NAME) if one.resource_name == NAME else one for one in acls]
     request = CreateAclsRequest([AclCreation(*one) for one in named])
-    answer = admin.ask("create ACLs", request, CreateAclsResponse)
-    assert not any(one.error_code for one in answer.results), answer
+    response = admin.ask("create ACLs", request, CreateAclsResponse)
+    assert not any(one.error_code for one in response.results), response
 
 
 def problem_of(broker: RunningBroker, sink: str, batch: int = 0) -> str:

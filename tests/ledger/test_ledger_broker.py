@@ -46,17 +46,17 @@ class Client(Cluster):
             self.opened += 1
             send, receive, client = connection.send, connection.receive, self
 
-            def watched_send(request, answer_type):
+            def watched_send(request, response_type):
                 client.requests.append(request)
                 if not client.after and len(client.requests) == client.number + 1:
                     raise Crashed
-                send(request, answer_type)
+                send(request, response_type)
 
             def watched_receive():
-                answer = receive()
+                response = receive()
                 if client.after and len(client.requests) >= client.number + 1 > 0:
                     raise Crashed
-                return answer
+                return response
 
             connection.send, connection.receive, connection.watched = watched_send, watched_receive, True
         return connection

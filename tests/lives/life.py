@@ -156,9 +156,9 @@ class Lives:
             self._delete(topic)
 
     def _delete(self, topic: TopicLedger) -> None:
-        (answer,) = self._link.ask(self._delete_request(topic)).responses
-        self._note(f"delete {topic.name}: {answer.error_code}")
-        assert answer.error_code == ErrorCode.NONE, answer
+        (response,) = self._link.ask(self._delete_request(topic)).responses
+        self._note(f"delete {topic.name}: {response.error_code}")
+        assert response.error_code == ErrorCode.NONE, response
         self._ledger.topic_deleted(topic.name)
 
     @staticmethod
@@ -215,15 +215,15 @@ class Lives:
         self._alter(topic, name, value)
 
     def _alter(self, topic: TopicLedger, name: str, value: str) -> None:
-        (answer,) = self._link.ask(self._alter_request(topic, name, value)).responses
-        self._note(f"alter {topic.name} {name}={value}: {answer.error_code}")
-        assert answer.error_code == ErrorCode.NONE, answer
+        (response,) = self._link.ask(self._alter_request(topic, name, value)).responses
+        self._note(f"alter {topic.name} {name}={value}: {response.error_code}")
+        assert response.error_code == ErrorCode.NONE, response
         if name == "cleanup.policy":
             topic.policy = value
 
     @staticmethod
     def _alter_request(topic: TopicLedger, name: str, value: str) -> IncrementalAlterConfigsRequest:
-        # What the new setting allows may begin before its answer comes.
+        # What the new setting allows may begin before its response comes.
         topic.may_be_compacted |= value.startswith("compact")
         topic.may_be_deleted |= name == "retention.bytes" and value != "-1"
         resource = AlterConfigsResource(TOPIC_RESOURCE, topic.name, [AlterableConfig(name, SET, value)])
@@ -239,11 +239,11 @@ class Lives:
 
     def _produce_to(self, partition: PartitionLedger, topic: str, index: int) -> None:
         batch = self._new_batch(partition)
-        answer = self._link.ask(self._produce_request(partition, topic, index, batch), 9)
-        self._take_produced(partition, batch, answer)
+        response = self._link.ask(self._produce_request(partition, topic, index, batch), 9)
+        self._take_produced(partition, batch, response)
 
-    def _take_produced(self, partition: PartitionLedger, batch: Batch, answer: Any) -> None:
-        (result,) = answer.responses[0].partition_responses
+    def _take_produced(self, partition: PartitionLedger, batch: Batch, response: Any) -> None:
+        (result,) = response.responses[0].partition_responses
         self._note(f"produce {partition.name} {len(batch.records)}: {result.error_code} {result.base_offset}")
         assert result.error_code == ErrorCode.NONE, result
         partition.acknowledged(result.base_offset, batch.records)
@@ -252,9 +252,9 @@ class Lives:
     def _new_batch(self, partition: PartitionLedger) -> Batch:
         records = [self._new_record() for _ in range(self._rng.randint(1, 5))]
         if partition.producer_id < 0 and self._rng.random() < 0.5:
-            answer = self._link.ask(InitProducerIdRequest(None, 0), 4)
-            assert answer.error_code == ErrorCode.NONE, answer
-            partition.producer_id = answer.producer_id
+            response = self._link.ask(InitProducerIdRequest(None, 0), 4)
+            assert response.error_code == ErrorCode.NONE, response
+            partition.producer_id = response.producer_id
         if partition.producer_id < 0:
             return Batch(records)
         sequence, partition.next_sequence = partition.next_sequence, partition.next_sequence + len(records)
@@ -289,8 +289,8 @@ class Lives:
             return
         partition, topic, index = place
         offset = self._rng.randint(partition.start, partition.end)
-        (answer,) = self._link.ask(self._delete_records_request(topic, index, offset)).topics
-        (result,) = answer.partitions
+        (response,) = self._link.ask(self._delete_records_request(topic, index, offset)).topics
+        (result,) = response.partitions
         self._note(f"delete records {partition.name} {offset}: {result.error_code} {result.low_watermark}")
         if self._ledger.topics[topic].policy == "compact":
             assert result.error_code == ErrorCode.POLICY_VIOLATION, result
@@ -348,7 +348,7 @@ class Lives:
 
     def _read_parked(self) -> None:
         for parked in [parked for parked in self._parked if parked.has_answer()]:
-            parked.receive()  # one whole answer
+            parked.receive()  # one whole response
             parked.ask(MetadataRequest(topics=[]), 12)  # and no second one behind it
             parked.close()
             self._parked.remove(parked)
@@ -486,8 +486,8 @@ class Lives:
                         self._retry(partition, topic.name, index, batch)
 
     def _retry(self, partition: PartitionLedger, topic: str, index: int, batch: Batch) -> None:
-        answer = self._link.ask(self._produce_request(partition, topic, index, batch), 9)
-        (result,) = answer.responses[0].partition_responses
+        response = self._link.ask(self._produce_request(partition, topic, index, batch), 9)
+        (result,) = response.responses[0].partition_responses
         self._note(f"retry {partition.name} at {batch.sequence}: {result.error_code} {result.base_offset}")
         assert result.error_code == ErrorCode.NONE, result
         if result.base_offset == partition.end:
@@ -517,18 +517,18 @@ class Lives:
         self._note("check")
 
     def _check_topics(self) -> None:
-        answer = self._link.ask(MetadataRequest(topics=None), 12)
+        response = self._link.ask(MetadataRequest(topics=None), 12)
         found = {
             topic.name: (topic.topic_id, len(topic.partitions))
-            for topic in answer.topics
+            for topic in response.topics
             if not topic.is_internal
         }
         self._ledger.check_topics(found)
 
     def _offset(self, topic: str, index: int, timestamp: int) -> int:
         wanted = [ListOffsetsTopic(topic, [ListOffsetsPartition(index, -1, timestamp)])]
-        (answer,) = self._link.ask(ListOffsetsRequest(-1, topics=wanted), 7).topics
-        (result,) = answer.partitions
+        (response,) = self._link.ask(ListOffsetsRequest(-1, topics=wanted), 7).topics
+        (result,) = response.partitions
         assert result.error_code == ErrorCode.NONE, result
         return int(result.offset)
 

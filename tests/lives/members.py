@@ -93,9 +93,9 @@ class ConsumerMember:
             subscribed_topic_names=topics,
             topic_partitions=[],
         )
-        answer = patiently(link, request, 1)
-        assert answer.error_code == ErrorCode.NONE, answer
-        self._epoch = answer.member_epoch
+        response = patiently(link, request, 1)
+        assert response.error_code == ErrorCode.NONE, response
+        self._epoch = response.member_epoch
         self.is_joined = True
 
     def commit_request(self, topic: str, partition: int, offset: int) -> OffsetCommitRequest:
@@ -116,8 +116,8 @@ def commit(link: Link, member: Member, topics: list[str], topic: str, partition:
         if not member.is_joined:
             patiently(link, FindCoordinatorRequest(key_type=0, coordinator_keys=[member.group]), 4)
             member.join(link, topics)
-        answer = patiently(link, member.commit_request(topic, partition, offset), 9)
-        code = code_of(answer)
+        response = patiently(link, member.commit_request(topic, partition, offset), 9)
+        code = code_of(response)
         if code == ErrorCode.NONE:
             return
         assert code in REJOIN, f"{member.group}: a commit was answered with {ErrorCode(code).name}"
@@ -130,34 +130,34 @@ def committed_offsets_request(group: str) -> OffsetFetchRequest:
 
 
 def committed_offsets(link: Link, group: str) -> dict[tuple[str, int], int]:
-    (answer,) = patiently(link, committed_offsets_request(group), 9).groups
-    assert answer.error_code == ErrorCode.NONE, answer
+    (response,) = patiently(link, committed_offsets_request(group), 9).groups
+    assert response.error_code == ErrorCode.NONE, response
     return {
         (topic.name, place.partition_index): place.committed_offset
-        for topic in answer.topics
+        for topic in response.topics
         for place in topic.partitions
     }
 
 
 def patiently(link: Link, request: Any, version: int) -> Any:
-    """The answer, once it is none of those that ask a client to come back."""
+    """The response, once it is none of those that ask a client to come back."""
     for _ in range(TRIES):
-        answer = link.ask(request, version)
-        if code_of(answer) not in RETRY:
-            return answer
+        response = link.ask(request, version)
+        if code_of(response) not in RETRY:
+            return response
         link.wait(PAUSE_S)
-    raise AssertionError(f"still refused after {TRIES} tries: {answer}")
+    raise AssertionError(f"still refused after {TRIES} tries: {response}")
 
 
-def code_of(answer: Any) -> int:
-    """The error code, wherever this kind of answer carries it."""
-    if hasattr(answer, "error_code") and answer.error_code:
-        return int(answer.error_code)
+def code_of(response: Any) -> int:
+    """The error code, wherever this kind of response carries it."""
+    if hasattr(response, "error_code") and response.error_code:
+        return int(response.error_code)
     for items in ("groups", "coordinators"):
-        for item in getattr(answer, items, []):
+        for item in getattr(response, items, []):
             if item.error_code:
                 return int(item.error_code)
-    for topic in getattr(answer, "topics", []):
+    for topic in getattr(response, "topics", []):
         for place in getattr(topic, "partitions", []):
             if place.error_code:
                 return int(place.error_code)

@@ -424,7 +424,7 @@ def test_metrics_are_served(west, east, mirror, topic):
         url = until(lambda: next((one["url"] for one in process.events if "url" in one), None), "metrics")
 
         def shown() -> bool:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return b'odradek_mirror_records_total{source="' in answer.read()
+            with urllib.request.urlopen(url, timeout=10) as response:
+                return b'odradek_mirror_records_total{source="' in response.read()
 
         until(shown, "the number of records")

@@ -60,14 +60,14 @@ class MortalClient(Client):
         if not hasattr(connection, "watched"):
             send, receive, requests = connection.send, connection.receive, self._requests
 
-            def watched_send(request, answer_type):
+            def watched_send(request, response_type):
                 requests.send(request)
-                send(request, answer_type)
+                send(request, response_type)
 
             def watched_receive():
-                answer = receive()
+                response = receive()
                 requests.received()
-                return answer
+                return response
 
             connection.send, connection.receive, connection.watched = watched_send, watched_receive, True
         return connection

@@ -70,11 +70,15 @@ def test_no_record_is_skipped_in_either_direction(seed, gaps, aborts):
         world.transact()
     positions = list(world.kept.values())
     for offset in range(world.origin, world.next + 3):
-        answer = to_target(positions, offset) or 0
-        assert world.first_at_target(answer) <= world.first_at_source(offset), f"{offset} becomes {answer}"
+        response = to_target(positions, offset) or 0
+        assert world.first_at_target(response) <= world.first_at_source(offset), (
+            f"{offset} becomes {response}"
+        )
     for offset in range(world.end + 3):
-        answer = to_source(positions, offset) or world.origin
-        assert world.first_at_source(answer) <= world.first_at_target(offset), f"{offset} becomes {answer}"
+        response = to_source(positions, offset) or world.origin
+        assert world.first_at_source(response) <= world.first_at_target(offset), (
+            f"{offset} becomes {response}"
+        )
 
 
 @pytest.mark.parametrize(("gaps", "aborts"), WORLDS)
@@ -107,8 +111,8 @@ def test_without_gaps_the_last_eight_transactions_repeat_nothing():
     assert recent
     for position in recent:
         for offset in range(position.begin, position.next):
-            answer = to_target(positions, offset)
-            assert world.first_at_target(answer or 0) == world.first_at_source(offset)
+            response = to_target(positions, offset)
+            assert world.first_at_target(response or 0) == world.first_at_source(offset)
 
 
 def test_few_positions_are_kept_of_many():

@@ -59,7 +59,7 @@ def send_all_it_takes(raw: Raw, frame: bytes, count: int) -> None:
 
 
 def test_a_client_that_asks_and_never_reads(broker: RunningBroker) -> None:
-    """A million small questions with large answers: the answers of few are made, the rest stay unread."""
+    """A million small questions with large responses: the responses of few are made, the rest stay unread."""
     before = resident_bytes(broker)
     with Raw(broker.bootstrap, receive_buffer=SMALL_BUFFER) as greedy:
         send_all_it_takes(greedy, greedy.frame(ASK_FOR_ALL, 1), 100_000)
@@ -81,24 +81,24 @@ def test_a_client_that_fetches_and_never_reads(broker: RunningBroker) -> None:
 
 
 def test_answers_wait_for_a_client_that_reads_late(broker: RunningBroker) -> None:
-    """Nothing is lost: whoever begins to read gets every answer, in order."""
+    """Nothing is lost: whoever begins to read gets every response, in order."""
     count = 1500
     with Raw(broker.bootstrap, receive_buffer=SMALL_BUFFER) as late:
         late.socket.settimeout(60)
         stream = b"".join(late.frame(ASK_FOR_ALL, 1) for _ in range(count))
         late.socket.setblocking(False)
-        sent, answers = 0, 0
+        sent, responses = 0, 0
         while sent < len(stream):
             try:
                 sent += late.socket.send(stream[sent:])
             except BlockingIOError:
                 break
         late.socket.setblocking(True)
-        while answers < count:
+        while responses < count:
             if sent < len(stream):
                 sent += late.socket.send(stream[sent : sent + 10_000])
             assert len(late.receive().topics[0].partitions) > 0
-            answers += 1
+            responses += 1
 
 
 def test_frames_that_are_begun_and_never_finished(broker: RunningBroker) -> None:

@@ -72,8 +72,8 @@ def test_other_connections_are_served_meanwhile(tmp_path: Path, monkeypatch: pyt
             await other.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
         assert not fetching.done()
         disk_is_ready.set()
-        answer = await fetching
-        assert len(answer.responses[0].partitions[0].records) == len(records)
+        response = await fetching
+        assert len(response.responses[0].partitions[0].records) == len(records)
         reader.close()
         other.close()
         await broker.stop()

@@ -30,10 +30,10 @@ def test_a_pause_ends_though_nobody_waits_that_long() -> None:
         network.place("there").serve(Echo().converse, BOUNDS).listen("PLAINTEXT", "there", 9093)
         for _ in range(3):
             try:
-                answer = await link.ask(("there", 9093), framed(b"anybody?"), SHORT)
+                response = await link.ask(("there", 9093), framed(b"anybody?"), SHORT)
             except OSError:
                 continue
-            assert b"anybody?" in bytes(answer)
+            assert b"anybody?" in bytes(response)
             return
         raise AssertionError("the link never tries again")
 

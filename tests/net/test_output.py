@@ -193,15 +193,15 @@ def test_files_stay_open_while_they_wait_and_no_longer(
 def test_small_answers_are_joined_and_survive_a_full_socket(
     outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
-    """Answers are added while others are on their way, in part or whole."""
+    """Responses are added while others are on their way, in part or whole."""
     ours, theirs = sockets
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     queue = Output(outlet(ours))
     expected, received, kept = b"", b"", bytearray(b"kept")
     for number in range(3000):
-        answer = kept if number % 7 == 0 else f"answer {number};".encode()
-        queue.add([answer])
-        expected += answer
+        response = kept if number % 7 == 0 else f"answer {number};".encode()
+        queue.add([response])
+        expected += response
         if number % 500 == 499:
             queue.add([slice_of(tmp_path, number, 1000), b"x" * output.JOIN_BELOW])
             expected += data[number : number + 1000] + b"x" * output.JOIN_BELOW

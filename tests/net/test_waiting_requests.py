@@ -1,4 +1,4 @@
-"""How many requests may wait for their answers: of one connection, and of all. What is over the bound stays unread."""
+"""How many requests may wait for responses: of one connection, and of all. What is over the bound stays unread."""
 
 import asyncio
 

@@ -78,17 +78,17 @@ class Talk:
     def begin(self) -> Producer:
         """Empty, in epoch 2, which was 1 before for the same producer."""
         wanted = find_coordinator.FindCoordinatorRequest(self.id, 1, [self.id])
-        self._settled(wanted, 4, lambda answer: answer.coordinators[0].error_code)
-        answer = self._settled(self.init(), 4, lambda answer: answer.error_code)
+        self._settled(wanted, 4, lambda response: response.coordinators[0].error_code)
+        response = self._settled(self.init(), 4, lambda response: response.error_code)
         for epoch in (0, 1):
-            self._settled(self.init((answer.producer_id, epoch)), 4, lambda answer: answer.error_code)
-        return answer.producer_id, 2
+            self._settled(self.init((response.producer_id, epoch)), 4, lambda response: response.error_code)
+        return response.producer_id, 2
 
     def open(self, producer: Producer) -> Producer:
         """Ongoing, with partition 0."""
 
-        def code_of(answer: Any) -> int:
-            code: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        def code_of(response: Any) -> int:
+            code: int = response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
             return code
 
         self._settled(self.add(producer, 0), 3, code_of)
@@ -96,23 +96,23 @@ class Talk:
 
     def finish(self, producer: Producer, commit: bool, version: int) -> Producer:
         """CompleteCommit, or CompleteAbort."""
-        answer = self._settled(self.end(producer, commit), version, lambda answer: answer.error_code)
+        response = self._settled(self.end(producer, commit), version, lambda response: response.error_code)
         self.await_state("CompleteCommit" if commit else "CompleteAbort")
-        return (answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else producer
+        return (response.producer_id, response.producer_epoch) if response.producer_id >= 0 else producer
 
     def await_state(self, state: str) -> None:
         request = describe_transactions.DescribeTransactionsRequest([self.id])
-        self._settled(request, 0, lambda answer: answer.transaction_states[0].transaction_state != state)
+        self._settled(request, 0, lambda response: response.transaction_states[0].transaction_state != state)
 
     def _settled(self, request: Any, version: int, is_unsettled: Callable[[Any], object]) -> Any:
-        answers: list[Any] = []
+        responses: list[Any] = []
 
         def ask() -> bool:
-            answers.append(self.cluster.ask_quietly(request, version))
-            return not is_unsettled(answers[-1])
+            responses.append(self.cluster.ask_quietly(request, version))
+            return not is_unsettled(responses[-1])
 
         self.cluster.wait_for(ask)
-        return answers[-1]
+        return responses[-1]
 
     # --- questions ---
 

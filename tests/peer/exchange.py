@@ -63,21 +63,21 @@ class Cluster:
         self._socket.close()
 
     def ask(self, request: Any, version: int | None = None, label: str = "") -> Any:
-        """Send a request and note the answer in the transcript; None if the other side closed."""
-        answer = self.ask_quietly(request, version)
+        """Send a request and note the response in the transcript; None if the other side closed."""
+        response = self.ask_quietly(request, version)
         name = type(request).__name__.removesuffix("Request")
-        self.note(f"{name}: {label}" if label else name, answer)
-        return answer
+        self.note(f"{name}: {label}" if label else name, response)
+        return response
 
-    def note(self, label: str, answer: Any) -> None:
-        self.transcript.append((label, CLOSED if answer is None else answer))
+    def note(self, label: str, response: Any) -> None:
+        self.transcript.append((label, CLOSED if response is None else response))
 
     def ask_quietly(self, request: Any, version: int | None = None) -> Any:
         version = self.version_of(request.API_KEY) if version is None else version
         return self.ask_in(request, sent_as=version, read_as=version)
 
     def ask_in(self, request: Any, sent_as: int, read_as: int) -> Any:
-        """Ask in one version and read the answer in another: only ApiVersions is answered so."""
+        """Ask in one version and read the response in another: only ApiVersions is answered so."""
         api_key: int = request.API_KEY
         self._correlation_id += 1
         frame_sent = encode_request(
@@ -109,14 +109,14 @@ class Cluster:
 
     def until(self, request: Any, is_settled: Callable[[Any], bool]) -> Any:
         """Ask until the answer is as it should be: a change reaches brokers a moment after it is made."""
-        answers: list[Any] = []
+        responses: list[Any] = []
 
         def ask() -> bool:
-            answers.append(self.ask_quietly(request))
-            return answers[-1] is not None and is_settled(answers[-1])
+            responses.append(self.ask_quietly(request))
+            return responses[-1] is not None and is_settled(responses[-1])
 
         self.wait_for(ask)
-        return answers[-1]
+        return responses[-1]
 
     def wait_for(self, is_settled: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
@@ -127,17 +127,17 @@ class Cluster:
     def create(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A topic to work with, not part of the transcript; ready when this returns."""
         settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        answer = self.ask_quietly(
+        response = self.ask_quietly(
             CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings)], 10_000)
         )
-        assert [topic.error_code for topic in answer.topics] == [0], answer
+        assert [topic.error_code for topic in response.topics] == [0], response
         self.await_topic(name, partitions)
 
     def await_topic(self, name: str, partitions: int) -> None:
         request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
 
-        def is_ready(answer: Any) -> bool:
-            (topic,) = answer.topics
+        def is_ready(response: Any) -> bool:
+            (topic,) = response.topics
             leaders = [partition.leader_id for partition in topic.partitions]
             return topic.error_code == 0 and len(leaders) == partitions and -1 not in leaders
 
@@ -146,7 +146,7 @@ class Cluster:
         wanted = [ListOffsetsPartition(partition, -1, -1) for partition in range(partitions)]
         self.until(
             ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, wanted)], ANSWER_TIMEOUT_S * 1000),
-            lambda answer: all(partition.error_code == 0 for partition in answer.topics[0].partitions),
+            lambda response: all(partition.error_code == 0 for partition in response.topics[0].partitions),
         )
 
     def id_of(self, name: str) -> UUID:
@@ -163,10 +163,10 @@ def response_type(api_key: int) -> Any:
 def served_versions(bootstrap: str) -> Versions:
     cluster = Cluster(bootstrap, lambda api_key: 3)
     try:
-        answer = cluster.ask_quietly(ApiVersionsRequest("peer-test", "1"))
+        response = cluster.ask_quietly(ApiVersionsRequest("peer-test", "1"))
     finally:
         cluster.close()
-    return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
 
 def common_versions(one: Versions, other: Versions) -> Versions:

@@ -24,14 +24,14 @@ def key_of(item: Any) -> tuple[str, str]:
 
 
 def ask(cluster: Cluster, request: Any, label: str) -> None:
-    answer = cluster.ask_quietly(request)
-    for entry in answer.entries or () if answer is not None else ():
+    response = cluster.ask_quietly(request)
+    for entry in response.entries or () if response is not None else ():
         entry.entity.sort(key=key_of)
         if hasattr(entry, "values"):
             entry.values.sort(key=lambda value: value.key)
-    if answer is not None and answer.entries:
-        answer.entries.sort(key=lambda entry: list(map(key_of, entry.entity)))
-    cluster.note(f"{type(request).__name__.removesuffix('Request')}: {label}", answer)
+    if response is not None and response.entries:
+        response.entries.sort(key=lambda entry: list(map(key_of, entry.entity)))
+    cluster.note(f"{type(request).__name__.removesuffix('Request')}: {label}", response)
 
 
 def entry(entity: Entity, *ops: OpData) -> EntryDataInRequest:
@@ -63,7 +63,7 @@ def quotas(cluster: Cluster, prefix: str) -> None:
     alter(cluster, "two of them", entry((client,), rate), entry((user,), OpData("consumer_byte_rate", 3e9)))
     alter(cluster, "validated only", entry((user,), OpData("producer_byte_rate", 5.0)), validate_only=True)
     wanted = DescribeClientQuotasRequest([ComponentData("client-id", EXACT, client[1])], True)
-    cluster.until(wanted, lambda answer: bool(answer.entries))
+    cluster.until(wanted, lambda response: bool(response.entries))
     describe(cluster, "of the user", ("user", EXACT, user[1]))
     describe(cluster, "of the user alone", ("user", EXACT, user[1]), strict=True)
     describe(cluster, "of both", ("user", EXACT, user[1]), ("client-id", EXACT, client[1]), strict=True)

@@ -81,8 +81,8 @@ def fill(cluster: Cluster, topic: str, batches: int = 3) -> None:
     for number in range(batches):
         values = [f"value {number}.{place}".encode() for place in range(3)]
         records = batch(*values, first_time_ms=TIME_MS + 3000 * number)
-        answer = cluster.ask_quietly(produce_request(cluster, topic, records))
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        response = cluster.ask_quietly(produce_request(cluster, topic, records))
+        assert response.responses[0].partition_responses[0].error_code == 0, response
 
 
 def list_offsets_request(
@@ -100,12 +100,12 @@ def describe(*keys: str, name: str, kind: int = TOPIC, synonyms: bool = True) ->
 
 
 def producer_id_from(cluster: Cluster) -> init_producer_id.InitProducerIdResponse:
-    """Kafka's first answer may be that it is still fetching a block of ids."""
+    """Kafka's first response may be that it is still fetching a block of ids."""
     request = init_producer_id.InitProducerIdRequest(None, 1000)
-    answer: init_producer_id.InitProducerIdResponse = cluster.until(
+    response: init_producer_id.InitProducerIdResponse = cluster.until(
         request, lambda found: found.error_code == 0
     )
-    return answer
+    return response
 
 
 # Metadata
@@ -301,7 +301,7 @@ def alter_configs_one_by_one(cluster: Cluster, prefix: str) -> None:
     )
     cluster.ask_quietly(incremental_alter_configs.IncrementalAlterConfigsRequest([last]))
     wanted = describe("cleanup.policy", "retention.ms", "segment.ms", name=prefix)
-    cluster.until(wanted, lambda answer: any(c.value == "7777" for c in answer.results[0].configs))
+    cluster.until(wanted, lambda response: any(c.value == "7777" for c in response.results[0].configs))
     cluster.ask(wanted, label="after all")
 
 
@@ -364,9 +364,9 @@ def produce_bad(cluster: Cluster, prefix: str) -> None:
 @scenario(0, 19, 22)
 def produce_idempotent(cluster: Cluster, prefix: str) -> None:
     cluster.create(prefix, 1, **KEEP_OLD)
-    answer = producer_id_from(cluster)
+    response = producer_id_from(cluster)
 
-    def send(label: str, sequence: int, epoch: int = 0, producer_id: int = answer.producer_id) -> None:
+    def send(label: str, sequence: int, epoch: int = 0, producer_id: int = response.producer_id) -> None:
         records = batch(b"a", b"b", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         cluster.ask(produce_request(cluster, prefix, records), label=label)
 
@@ -381,7 +381,7 @@ def produce_idempotent(cluster: Cluster, prefix: str) -> None:
     send("new epoch", 0, epoch=1)
     send("old epoch", 14, epoch=0)
     send("new epoch, not from 0", 5, epoch=2)
-    send("unknown producer, not from 0", 7, producer_id=answer.producer_id + 500)
+    send("unknown producer, not from 0", 7, producer_id=response.producer_id + 500)
     cluster.ask(list_offsets_request(prefix, LATEST), label="end")
 
 
@@ -508,8 +508,8 @@ def coordinators(cluster: Cluster, prefix: str) -> None:
     def request(key: str, kind: int) -> find_coordinator.FindCoordinatorRequest:
         return find_coordinator.FindCoordinatorRequest(key, kind, [key])
 
-    def is_found(answer: find_coordinator.FindCoordinatorResponse) -> bool:
-        return answer.error_code == 0 and all(one.error_code == 0 for one in answer.coordinators)
+    def is_found(response: find_coordinator.FindCoordinatorResponse) -> bool:
+        return response.error_code == 0 and all(one.error_code == 0 for one in response.coordinators)
 
     cluster.until(request(prefix, 0), is_found)
     cluster.ask(request(prefix, 0), label="of a group")

@@ -114,17 +114,17 @@ class LoggedIn(Cluster):
     def _log_in(self) -> None:
         shaken = self.ask_in(SaslHandshakeRequest("PLAIN"), 1, 1)
         token = f"\0{self._user}\0{PASSWORDS[self._user]}".encode()
-        answer = self.ask_in(SaslAuthenticateRequest(token), 2, 2)
-        assert (shaken.error_code, answer.error_code) == (0, 0), answer
+        response = self.ask_in(SaslAuthenticateRequest(token), 2, 2)
+        assert (shaken.error_code, response.error_code) == (0, 0), response
 
     def ask_quietly(self, request: Any, version: int | None = None) -> Any:
         try:
-            answer = super().ask_quietly(request, version)
+            response = super().ask_quietly(request, version)
         except TimeoutError:
             raise AssertionError(f"no answer: {request}") from None
-        if answer is None:
+        if response is None:
             self._log_in()
-        return answer
+        return response
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +156,8 @@ class Both:
     def allow(self, *acls: Acl) -> None:
         """In force at both when this returns: at Kafka's broker a moment later."""
         for admin in self.admins:
-            answer = admin.ask_quietly(CreateAclsRequest([AclCreation(*acl) for acl in acls]))
-            assert not any(result.error_code for result in answer.results), answer
+            response = admin.ask_quietly(CreateAclsRequest([AclCreation(*acl) for acl in acls]))
+            assert not any(result.error_code for result in response.results), response
             there = [DescribeAclsRequest(*acl) for acl in acls]
             for asked in there:
                 admin.until(asked, lambda found: bool(found.resources))

@@ -1,4 +1,4 @@
-"""Both brokers are asked the same things; the answers are compared field by field."""
+"""Both brokers are asked the same things; the responses are compared field by field."""
 
 import re
 import uuid
@@ -62,13 +62,13 @@ def test_same_request_same_answer(
 
 
 def test_api_versions_of_the_future_is_answered_in_version_0(kafka: KafkaPeer, ours: RunningBroker) -> None:
-    answers = []
+    responses = []
     for broker in (kafka, ours):
         cluster = Cluster(broker.bootstrap, lambda key: 0)
         request = ApiVersionsRequest("peer-test", "1")
-        answers.append(cluster.ask_in(request, sent_as=99, read_as=0))
+        responses.append(cluster.ask_in(request, sent_as=99, read_as=0))
         cluster.close()
-    theirs, answered = answers
+    theirs, answered = responses
     assert theirs.error_code == answered.error_code == 35
     assert [one.api_key for one in theirs.api_keys] == [18]
     assert [one.api_key for one in answered.api_keys] == [18]

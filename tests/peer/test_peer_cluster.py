@@ -1,4 +1,4 @@
-"""Three nodes of Kafka and three of ours are asked the same things; the answers are compared field by field.
+"""Three nodes of Kafka and three of ours are asked the same things; the responses are compared field by field.
 
 The tests of this module share the two clusters and go in their order: first all nodes are there, then one stands
 still for a while, at last it is killed, on both sides.
@@ -116,14 +116,14 @@ def create(side: Cluster, *topics: Any, validate_only: bool = False, label: str 
 def create_quietly(side: Cluster, name: str, *assignment: list[int]) -> None:
     """A topic to work with. Returns once all of its replicas are in sync, and node 1 knows it."""
     request = create_topics.CreateTopicsRequest([new_topic(name, *assignment)], TIMEOUT_MS)
-    (answer,) = side.ask_quietly(request).topics
-    assert answer.error_code == 0, answer
+    (response,) = side.ask_quietly(request).topics
+    assert response.error_code == 0, response
     await_isr(side, name, [set(replicas) for replicas in assignment])
 
 
 def await_isr(side: Cluster, name: str, isr: list[set[int]]) -> None:
-    def is_there(answer: Any) -> bool:
-        partitions = sorted(answer.topics[0].partitions, key=lambda one: one.partition_index)
+    def is_there(response: Any) -> bool:
+        partitions = sorted(response.topics[0].partitions, key=lambda one: one.partition_index)
         return [set(one.isr_nodes) for one in partitions] == isr
 
     side.topic_ids[name] = side.until(describe_request(name), is_there).topics[0].topic_id
@@ -157,7 +157,7 @@ def await_refusal(side: Cluster, name: str) -> None:
     data = produce.TopicProduceData(side.id_of(name), name, [produce.PartitionProduceData(0, batch)])
     side.until(
         produce.ProduceRequest(None, -1, 100, [data]),
-        lambda answer: answer.responses[0].partition_responses[0].error_code == NOT_ENOUGH_REPLICAS,
+        lambda response: response.responses[0].partition_responses[0].error_code == NOT_ENOUGH_REPLICAS,
     )
 
 
@@ -279,13 +279,13 @@ def test_features_are_updated_alike(both: Both) -> None:
 def test_eligible_leader_replicas_are_a_feature_of_both(both: Both) -> None:
     name = "eligible.leader.replicas.version"
     for side in connect(both):
-        answer = side.ask_quietly(api_versions.ApiVersionsRequest("peer-test", "1"), 4)
-        supported = {one.name: one.max_version for one in answer.supported_features}
+        response = side.ask_quietly(api_versions.ApiVersionsRequest("peer-test", "1"), 4)
+        supported = {one.name: one.max_version for one in response.supported_features}
         finalized = {
-            one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features
+            one.name: (one.min_version_level, one.max_version_level) for one in response.finalized_features
         }
         assert (supported[name], finalized[name]) == (1, (1, 1))
-        assert finalized["metadata.version"][0] > 0 and answer.finalized_features_epoch > 0
+        assert finalized["metadata.version"][0] > 0 and response.finalized_features_epoch > 0
         side.close()
 
 

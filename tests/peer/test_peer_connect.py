@@ -68,7 +68,7 @@ def sink(directory: Path) -> dict[str, str]:
 
 
 def call(port: int, method: str, path: str, body: Any = None) -> Any:
-    """The answer of a worker; None while it has none: it starts, or its group rebalances."""
+    """The response of a worker; None while it has none: it starts, or its group rebalances."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers, method=method)

@@ -21,11 +21,11 @@ def test_every_page_and_action_works_on_apache_kafka(kafka: KafkaPeer) -> None:
         topic = f"console-{uuid.uuid4().hex[:8]}"
 
         def send(method: str, path: str, body: object) -> dict[str, object]:
-            answer = client.request(
+            response = client.request(
                 method, f"{API}/{path}", json=body, headers={"X-CSRF-Token": token, "Origin": BASE}
             )
-            assert answer.status_code == 200, answer.text
-            found: dict[str, object] = answer.json()
+            assert response.status_code == 200, response.text
+            found: dict[str, object] = response.json()
             return found
 
         limit_s = time.monotonic() + 60

@@ -49,7 +49,7 @@ def create(side: Cluster, topic: str) -> Any:
     request = create_topics.CreateTopicsRequest([create_topics.CreatableTopic(topic, -1, -1, places)])
     assert side.ask_quietly(request).topics[0].error_code == 0
     wanted = [metadata.MetadataRequestTopic(name=topic)]
-    found = side.until(metadata.MetadataRequest(wanted), lambda answer: answer.topics[0].error_code == 0)
+    found = side.until(metadata.MetadataRequest(wanted), lambda response: response.topics[0].error_code == 0)
     return found.topics[0].topic_id
 
 
@@ -110,8 +110,8 @@ def _is_taken(side: Cluster, request: Any) -> bool:
 
 
 def _high_watermark(side: Cluster, request: Any) -> int:
-    answer = side.ask_quietly(request, 16)
-    return int(answer.responses[0].partitions[0].high_watermark)
+    response = side.ask_quietly(request, 16)
+    return int(response.responses[0].partitions[0].high_watermark)
 
 
 def test_the_java_consumer_reads_from_the_follower_in_its_rack(both: Both) -> None:

@@ -70,14 +70,14 @@ def ongoing(side: Cluster, label: str, topics: Any = None) -> None:
 def await_replicas(side: Cluster, name: str, *replicas: int) -> None:
     """Until the partition is there, in sync, and known to node 1."""
 
-    def is_there(answer: Any) -> bool:
-        (partition,) = answer.topics[0].partitions
+    def is_there(response: Any) -> bool:
+        (partition,) = response.topics[0].partitions
         return partition.replica_nodes == list(replicas) and set(partition.isr_nodes) == set(replicas)
 
     side.until(describe_request(name), is_there)
     side.until(
         listing.ListPartitionReassignmentsRequest(TIMEOUT_MS, None),
-        lambda answer: name not in [topic.name for topic in answer.topics],
+        lambda response: name not in [topic.name for topic in response.topics],
     )
 
 
@@ -160,7 +160,7 @@ def await_begun(side: Cluster, *names: str) -> None:
     """Node 1 may hear of it after the controller has answered."""
     side.until(
         describe_request(*names),
-        lambda answer: all(VICTIM in topic.partitions[0].replica_nodes for topic in answer.topics),
+        lambda response: all(VICTIM in topic.partitions[0].replica_nodes for topic in response.topics),
     )
 
 
@@ -168,7 +168,7 @@ def await_cancelled(side: Cluster, name: str) -> None:
     """Node 1 may hear of it after the controller has answered."""
     side.until(
         describe_request(name),
-        lambda answer: set(answer.topics[0].partitions[0].replica_nodes) == {1, 2},
+        lambda response: set(response.topics[0].partitions[0].replica_nodes) == {1, 2},
     )
 
 

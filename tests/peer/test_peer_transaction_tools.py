@@ -146,8 +146,8 @@ class Scene:
         )
         self.hanging.begin()
         records = self.hanging.records(self.prefix, b"never to be ended", partition=1)
-        answer = settled(self.hanging.cluster, self.hanging.producing(self.prefix, records, 1))
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        response = settled(self.hanging.cluster, self.hanging.producing(self.prefix, records, 1))
+        assert response.responses[0].partition_responses[0].error_code == 0, response
         self.open, self.ended = self.producer("open").begin(), self.producer("ended").begin()
         for producer in (self.open, self.ended):
             producer.cluster.await_topic(self.prefix, 2)

@@ -75,8 +75,8 @@ def age(request: pytest.FixtureRequest, pair: tuple[KafkaPeer, RunningBroker]) -
 
 
 def _finalize(cluster: Cluster, level: int) -> None:
-    def is_there(answer: object) -> bool:
-        levels = {each.name: each.max_version_level for each in answer.finalized_features}  # type: ignore[attr-defined]
+    def is_there(response: object) -> bool:
+        levels = {each.name: each.max_version_level for each in response.finalized_features}  # type: ignore[attr-defined]
         return levels.get(FEATURE, 0) == level
 
     if is_there(cluster.ask_quietly(ApiVersionsRequest("peer-test", "1"))):

@@ -69,35 +69,35 @@ def scenario(script: Script) -> Script:
 # Building blocks
 
 
-def codes_in(answer: Any) -> set[int]:
-    if isinstance(answer, list):
-        return set().union(*map(codes_in, answer))
-    if not hasattr(answer, "__dataclass_fields__"):
+def codes_in(response: Any) -> set[int]:
+    if isinstance(response, list):
+        return set().union(*map(codes_in, response))
+    if not hasattr(response, "__dataclass_fields__"):
         return set()
-    own = {getattr(answer, name) for name in ERROR_FIELDS if hasattr(answer, name)}
-    return own.union(*(codes_in(getattr(answer, name)) for name in answer.__dataclass_fields__))
+    own = {getattr(response, name) for name in ERROR_FIELDS if hasattr(response, name)}
+    return own.union(*(codes_in(getattr(response, name)) for name in response.__dataclass_fields__))
 
 
 def settled(cluster: Cluster, request: Any, version: int | None = None) -> Any:
-    """The answer once no coordinator is busy."""
+    """The response once no coordinator is busy."""
     deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
-        answer = cluster.ask_quietly(request, version)
-        if answer is None or not codes_in(answer) & OF_THE_MOMENT:
-            return answer
-        assert time.monotonic() < deadline_s, f"not settled: {answer}"
+        response = cluster.ask_quietly(request, version)
+        if response is None or not codes_in(response) & OF_THE_MOMENT:
+            return response
+        assert time.monotonic() < deadline_s, f"not settled: {response}"
         time.sleep(SETTLE_INTERVAL_S)
 
 
 def ask(cluster: Cluster, request: Any, label: str, version: int | None = None) -> Any:
     """Like `Cluster.ask`, but once no coordinator is busy. Kafka's order of partitions is that of its hash maps."""
-    answer = settled(cluster, request, version)
-    if isinstance(answer, describe_transactions.DescribeTransactionsResponse):
-        for state in answer.transaction_states:
+    response = settled(cluster, request, version)
+    if isinstance(response, describe_transactions.DescribeTransactionsResponse):
+        for state in response.transaction_states:
             for topic in state.topics:
                 topic.partitions.sort()
-    cluster.note(f"{type(request).__name__.removesuffix('Request')}: {label}", answer)
-    return answer
+    cluster.note(f"{type(request).__name__.removesuffix('Request')}: {label}", response)
+    return response
 
 
 @dataclass
@@ -113,9 +113,9 @@ class Producer:
 
     def begin(self, label: str = "") -> "Producer":
         request = init_producer_id.InitProducerIdRequest(self.transactional_id, self.timeout_ms)
-        answer = ask(self.cluster, request, label) if label else settled(self.cluster, request)
-        assert answer.error_code == 0, answer
-        self.id, self.epoch, self.sequences = answer.producer_id, answer.producer_epoch, {}
+        response = ask(self.cluster, request, label) if label else settled(self.cluster, request)
+        assert response.error_code == 0, response
+        self.id, self.epoch, self.sequences = response.producer_id, response.producer_epoch, {}
         return self
 
     def again(self, label: str, **changes: Any) -> Any:
@@ -169,8 +169,8 @@ class Producer:
         if self.cluster.version_of(0) < ADDS_BY_ITSELF_SINCE:
             self.add(topic, partition)
         records = self.records(topic, *values, partition=partition)
-        answer = settled(self.cluster, self.producing(topic, records, partition))
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        response = settled(self.cluster, self.producing(topic, records, partition))
+        assert response.responses[0].partition_responses[0].error_code == 0, response
         self.sequences[topic, partition] = self.sequences.get((topic, partition), 0) + len(values)
 
     def ending(self, is_commit: bool, **changes: Any) -> Any:
@@ -178,27 +178,28 @@ class Producer:
         return end_txn.EndTxnRequest(self.transactional_id, committed=is_commit, **fields)
 
     def try_to_end(self, label: str, is_commit: bool, **changes: Any) -> Any:
-        answer = ask(self.cluster, self.ending(is_commit, **changes), label)
+        response = ask(self.cluster, self.ending(is_commit, **changes), label)
         self.await_end()
-        return answer
+        return response
 
     def end(self, is_commit: bool, label: str = "") -> None:
         request = self.ending(is_commit)
-        answer = ask(self.cluster, request, label) if label else settled(self.cluster, request)
-        assert answer.error_code == 0, answer
+        response = ask(self.cluster, request, label) if label else settled(self.cluster, request)
+        assert response.error_code == 0, response
         self.await_end()
-        self.go_on(answer)
+        self.go_on(response)
 
-    def go_on(self, answer: end_txn.EndTxnResponse) -> None:
+    def go_on(self, response: end_txn.EndTxnResponse) -> None:
         """With what the answer to EndTxn names, if it does; a new epoch begins with sequence 0."""
-        if answer.producer_id >= 0:
-            self.id, self.epoch, self.sequences = answer.producer_id, answer.producer_epoch, {}
+        if response.producer_id >= 0:
+            self.id, self.epoch, self.sequences = response.producer_id, response.producer_epoch, {}
 
     def await_end(self) -> None:
         """Until the markers are written."""
         request = describe_transactions.DescribeTransactionsRequest([self.transactional_id])
         self.cluster.until(
-            request, lambda answer: not answer.transaction_states[0].transaction_state.startswith("Prepare")
+            request,
+            lambda response: not response.transaction_states[0].transaction_state.startswith("Prepare"),
         )
 
     def describe(self, label: str) -> None:
@@ -229,8 +230,8 @@ class Producer:
         """As a client of this age does it."""
         if self.cluster.version_of(28) < OFFSETS_ADD_THEMSELVES_SINCE:
             self.add_offsets(group)
-        answer = settled(self.cluster, self.offsets(group, topic, offset, **changes))
-        assert codes_in(answer) == {0}, answer
+        response = settled(self.cluster, self.offsets(group, topic, offset, **changes))
+        assert codes_in(response) == {0}, response
 
 
 def find_coordinators(cluster: Cluster, key: str) -> None:
@@ -293,21 +294,21 @@ def read(
     request = fetch.FetchRequest(
         isolation_level=isolation, topics=[fetch.FetchTopic(cluster.id_of(topic), topic, [wanted])]
     )
-    answer = cluster.ask_quietly(request)
-    for one in answer.responses:
+    response = cluster.ask_quietly(request)
+    for one in response.responses:
         for data in one.partitions:
             cluster.note(f"records: {label}", batches_in(data.records or b""))
             data.records = None
-    cluster.note(f"Fetch: {label}", answer)
+    cluster.note(f"Fetch: {label}", response)
 
 
 def describe_the_producers(cluster: Cluster, label: str, topic: str, *partitions: int) -> None:
     wanted = describe_producers.TopicRequest(topic, list(partitions or (0,)))
-    answer = cluster.ask_quietly(describe_producers.DescribeProducersRequest([wanted]))
-    for one in answer.topics:
+    response = cluster.ask_quietly(describe_producers.DescribeProducersRequest([wanted]))
+    for one in response.topics:
         for described in one.partitions:
             described.active_producers.sort(key=lambda state: state.producer_id)
-    cluster.note(f"DescribeProducers: {label}", answer)
+    cluster.note(f"DescribeProducers: {label}", response)
 
 
 # InitProducerId
@@ -526,8 +527,8 @@ def offsets_of_members(cluster: Cluster, prefix: str) -> None:
         request = join_group.JoinGroupRequest(
             prefix, 30_000, 30_000, member_id, protocol_type="consumer", protocols=protocols
         )
-        answer: join_group.JoinGroupResponse = settled(cluster, request)
-        return answer
+        response: join_group.JoinGroupResponse = settled(cluster, request)
+        return response
 
     joined = join()
     if joined.error_code:  # it got its member id only
@@ -624,9 +625,9 @@ def pending_offsets_and_others(cluster: Cluster, prefix: str) -> None:
 def ends(cluster: Cluster, prefix: str) -> None:
     producer = start(cluster, prefix)
     producer.try_to_end("commit of nothing", COMMIT)
-    answer = producer.try_to_end("abort of nothing", ABORT)
+    response = producer.try_to_end("abort of nothing", ABORT)
     producer.describe("nothing")
-    producer.go_on(answer)
+    producer.go_on(response)
     unknown = Producer(cluster, f"{prefix}-unknown", id=producer.id, epoch=0)
     ask(cluster, unknown.ending(COMMIT), "not initialized")
     ask(cluster, Producer(cluster, "", id=producer.id, epoch=0).ending(COMMIT), "empty transactional id")
@@ -637,12 +638,12 @@ def ends(cluster: Cluster, prefix: str) -> None:
         producer.try_to_end("another producer", first, producer_id=producer.id + 500)
         producer.try_to_end("epoch to come", first, producer_epoch=producer.epoch + 1)
         producer.try_to_end("epoch before", first, producer_epoch=producer.epoch - 1)
-        answer = producer.try_to_end(name, first)
+        response = producer.try_to_end(name, first)
         producer.describe(f"after the {name}")
         producer.try_to_end(f"{name} once more", first)
         producer.try_to_end(f"the other after the {name}", second)
         producer.describe(f"after all that follows the {name}")
-        producer.go_on(answer)
+        producer.go_on(response)
         again = producer.try_to_end(f"nothing was written after the {name}", first)
         if again.error_code == 0:
             producer.go_on(again)
@@ -659,7 +660,9 @@ def transactions_that_take_too_long(cluster: Cluster, prefix: str) -> None:
     producer = Producer(cluster, prefix, timeout_ms=2000).begin()
     producer.send(prefix, b"late")
     request = describe_transactions.DescribeTransactionsRequest([prefix])
-    cluster.until(request, lambda answer: answer.transaction_states[0].transaction_state == "CompleteAbort")
+    cluster.until(
+        request, lambda response: response.transaction_states[0].transaction_state == "CompleteAbort"
+    )
     producer.describe("timed out")
     read(cluster, "timed out", prefix)
     producer.try_to_send("too late", prefix, base_sequence=1)
@@ -801,10 +804,12 @@ def what_readers_see(cluster: Cluster, prefix: str) -> None:
                 request = list_offsets_request(prefix, time_ms, isolation=isolation)
                 cluster.ask(request, label=f"{label}, {name}, isolation {isolation}")
             if cluster.version_of(2) >= 7:
-                answer = cluster.ask_quietly(list_offsets_request(prefix, MAX_TIMESTAMP, isolation=isolation))
-                newest = answer.topics[0].partitions[0]
+                response = cluster.ask_quietly(
+                    list_offsets_request(prefix, MAX_TIMESTAMP, isolation=isolation)
+                )
+                newest = response.topics[0].partitions[0]
                 newest.timestamp = min(newest.timestamp, TIME_MS + 1_000_000)  # of a marker: now
-                cluster.note(f"ListOffsets: {label}, newest message, isolation {isolation}", answer)
+                cluster.note(f"ListOffsets: {label}, newest message, isolation {isolation}", response)
 
     one.send(prefix, b"one", b"one")
     two.send(prefix, b"two")
@@ -863,12 +868,12 @@ def lists(cluster: Cluster, prefix: str) -> None:
 
     def ask_for(label: str, **filters: Any) -> None:
         request = list_transactions.ListTransactionsRequest(**({"producer_id_filters": own} | filters))
-        answer = settled(cluster, request)
-        answer.transaction_states = [
-            each for each in answer.transaction_states if each.transactional_id.startswith(prefix)
+        response = settled(cluster, request)
+        response.transaction_states = [
+            each for each in response.transaction_states if each.transactional_id.startswith(prefix)
         ]
-        answer.unknown_state_filters.sort()
-        cluster.note(f"ListTransactions: {label}", answer)
+        response.unknown_state_filters.sort()
+        cluster.note(f"ListTransactions: {label}", response)
 
     ask_for("of these producers")
     ask_for("no filter", producer_id_filters=[])

@@ -38,8 +38,8 @@ class Store:
         return int(self._ask(None)["times"])
 
     def _ask(self, order: bytes | None) -> dict[str, Any]:
-        with urllib.request.urlopen(self.address + DOOR, order, timeout=60) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
+        with urllib.request.urlopen(self.address + DOOR, order, timeout=60) as response:
+            found: dict[str, Any] = json.loads(response.read())
             return found
 
 

@@ -92,8 +92,8 @@ class Registry:
             def do_GET(self) -> None:
                 self.tell(*registry.get(self.path))
 
-            def tell(self, status: int, answer: dict[str, Any]) -> None:
-                content = json.dumps(answer).encode()
+            def tell(self, status: int, response: dict[str, Any]) -> None:
+                content = json.dumps(response).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))

@@ -360,21 +360,21 @@ def test_a_pipeline_that_cannot_begin_begins_nothing_after_that(write):
 
 
 def test_what_does_not_answer_is_tried_again_after_a_pause(write):
-    answers = [Unreachable("the table cannot be read"), None]
+    responses = [Unreachable("the table cannot be read"), None]
     now = [0.0]
 
     def start() -> None:
-        if (error := answers.pop(0)) is not None:
+        if (error := responses.pop(0)) is not None:
             raise error
 
     run = a_run(write, FakeQuery(start=start), clock=lambda: now[0])
     run.start()
-    assert run.problem is None and len(answers) == 1
+    assert run.problem is None and len(responses) == 1
     run.look()
-    assert len(answers) == 1, "not before the pause is over"
+    assert len(responses) == 1, "not before the pause is over"
     now[0] = 1.0
     run.look()
-    assert run.problem is None and not answers
+    assert run.problem is None and not responses
 
 
 # Isolation

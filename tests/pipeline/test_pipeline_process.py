@@ -245,8 +245,8 @@ def test_two_pipelines_one_dies_one_is_paused_goes_on_and_stops_cleanly(lab: Lab
         lab.fill(doomed, [b"not JSON"], 1)
         wait_until(lambda: process.said("stopped: out: source 'orders': record"), process.story)
         port = process.said("metrics at")[0]["metrics_port"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-            shown = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+            shown = response.read().decode()
         assert 'odradek_pipeline_rows_out_total{pipeline="good",query="out"} 5' in shown
         assert checkpoint.runner() == process.process.pid
         checkpoint.pause()

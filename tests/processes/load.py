@@ -2,10 +2,11 @@
 
 Every topic's name is used once. So the ledger is simple: a topic whose creation was acknowledged is there from then on,
 until its deletion is asked for; one whose deletion was acknowledged is gone. What was neither confirmed nor refused,
-because the answer was lost, may be either. A topic that "exists already" was created by an earlier attempt of the same
-client.
+because the response was lost, may be either. A topic that "exists already" was created by an earlier attempt of the
+same client.
 
-A client that gets no answer begins anew, with the next broker: one that is cut off from the controllers cannot know it.
+A client that gets no response begins anew, with the next broker: one that is cut off from the controllers cannot
+know it.
 """
 
 import itertools

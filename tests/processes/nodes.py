@@ -51,7 +51,7 @@ STARTS = 5  # attempts, where ports are taken
 NODE_ID = "{node}"  # in the value of a setting
 PORT_TAKEN = re.compile(r"error: port \d+ is in use")
 
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 Found = TypeVar("Found")
 
 
@@ -75,7 +75,7 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def ask(host: str, port: int, request: Message, response: type[Answer]) -> Answer:
+def ask(host: str, port: int, request: Message, response: type[Response]) -> Response:
     """One question on a connection of its own. Raises ConnectionLost or KafkaError."""
     settings = ClientSettings(((host, port),), client_id="test", connect_timeout_s=5, request_timeout_s=10)
     connection = Connection(host, port, settings)
@@ -192,24 +192,24 @@ class Node(RunningBroker):
 
     # The protocol
 
-    def ask(self, request: Message, response: type[Answer], listener: str | None = None) -> Answer:
+    def ask(self, request: Message, response: type[Response], listener: str | None = None) -> Response:
         """One question on a connection of its own. Raises ConnectionLost or KafkaError."""
         return ask(HOST, self.ports[listener or next(iter(self.ports))], request, response)
 
     def quorum(self, listener: str | None = None) -> PartitionDataInResponse | None:
         """The quorum as this node describes it: a controller that does not lead cannot. None: it does not say."""
         try:
-            answer = self.ask(DESCRIBE, DescribeQuorumResponse, listener)
+            response = self.ask(DESCRIBE, DescribeQuorumResponse, listener)
         except (ConnectionLost, KafkaError):
             return None
-        if answer.error_code:
+        if response.error_code:
             return None
-        (partition,) = answer.topics[0].partitions
+        (partition,) = response.topics[0].partitions
         return None if partition.error_code else partition
 
     def topics(self) -> dict[str, MetadataResponseTopic]:
-        answer = self.ask(MetadataRequest(None), MetadataResponse)
-        return {topic.name: topic for topic in answer.topics if topic.name is not None}
+        response = self.ask(MetadataRequest(None), MetadataResponse)
+        return {topic.name: topic for topic in response.topics if topic.name is not None}
 
 
 DESCRIBE = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])

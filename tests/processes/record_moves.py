@@ -106,10 +106,10 @@ def reassign(stage: Stage, broker: Node, target: Target) -> None:
 
     def is_accepted() -> bool:
         try:
-            answer = broker.ask(request, AlterPartitionReassignmentsResponse)
+            response = broker.ask(request, AlterPartitionReassignmentsResponse)
         except (ConnectionLost, KafkaError):
             return False
-        return all(item.error_code in DONE for topic in answer.responses for item in topic.partitions)
+        return all(item.error_code in DONE for topic in response.responses for item in topic.partitions)
 
     until(is_accepted, "the controller accepts a reassignment")
 
@@ -121,11 +121,11 @@ def _listed(replicas: Sequence[int] | None) -> list[int] | None:
 def await_complete(broker: Node) -> None:
     def is_complete() -> bool:
         try:
-            answer = broker.ask(
+            response = broker.ask(
                 ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
             )
         except (ConnectionLost, KafkaError):
             return False
-        return not answer.error_code and not answer.topics
+        return not response.error_code and not response.topics
 
     until(is_complete, "no reassignment is left")

@@ -352,8 +352,8 @@ def create_replicated(nodes: Nodes, topic: str) -> None:
 
 
 def _knows_all(broker: Node, nodes: Nodes) -> bool:
-    answer = broker.ask(MetadataRequest(None), MetadataResponse)
-    return len(answer.brokers) == len(nodes.brokers)
+    response = broker.ask(MetadataRequest(None), MetadataResponse)
+    return len(response.brokers) == len(nodes.brokers)
 
 
 def _leaders(nodes: Nodes, topic: str) -> list[int]:

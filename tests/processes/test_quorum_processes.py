@@ -109,13 +109,13 @@ def test_a_single_node_has_a_controller_listener(tmp_path: Path) -> None:
         described = ask(host, int(port), DESCRIBE, DescribeQuorumResponse)
         (node,) = described.nodes
         (listener,) = node.listeners
-        answer = ask(
+        response = ask(
             listener.host,
             listener.port,
             DescribeClusterRequest(endpoint_type=CONTROLLERS),
             DescribeClusterResponse,
         )
-        assert answer.error_code == 0
-        assert [(one.broker_id, one.host, one.port) for one in answer.brokers] == [
+        assert response.error_code == 0
+        assert [(one.broker_id, one.host, one.port) for one in response.brokers] == [
             (node.node_id, listener.host, listener.port)
         ]

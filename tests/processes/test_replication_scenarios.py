@@ -114,8 +114,8 @@ def await_in_sync(*brokers: Node) -> None:
 def elect(broker: Node, election: int) -> ErrorCode:
     """What the controller says to an election that an operator asks for."""
     request = ElectLeadersRequest(election, [TopicPartitions(TOPIC, [0])], timeout_ms=30_000)
-    answer = broker.ask(request, ElectLeadersResponse)
-    return ErrorCode(answer.replica_election_results[0].partition_result[0].error_code)
+    response = broker.ask(request, ElectLeadersResponse)
+    return ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
 
 
 def values(name: str) -> list[str]:

@@ -78,9 +78,9 @@ class Raw:
         body = 5 if has_tagged_response_header(key, version) else 4
         module = __import__(request_type.__module__, fromlist=["x"])
         response_type = getattr(module, request_type.__name__.replace("Request", "Response"))
-        answer, end = read_message(response_type, version, frame, body)
+        response, end = read_message(response_type, version, frame, body)
         assert end == len(frame), "an answer with bytes behind it"
-        return answer
+        return response
 
     def receive_frame(self) -> bytes:
         (size,) = SIZE.unpack(self._read(SIZE.size))
@@ -121,13 +121,13 @@ class Raw:
         return result
 
     def produce(self, topic: str, records: bytes, **options: Any) -> Any:
-        """The answer of the one partition."""
-        answer = self.ask(produce_request(topic, records, **options), options.get("version", 9))
-        return answer.responses[0].partition_responses[0]
+        """The response of the one partition."""
+        response = self.ask(produce_request(topic, records, **options), options.get("version", 9))
+        return response.responses[0].partition_responses[0]
 
     def fetch(self, topic: str, offset: int = 0, **options: Any) -> Any:
-        answer = self.ask(fetch_request(topic, offset, **options), options.get("version", 12))
-        return answer.responses[0].partitions[0]
+        response = self.ask(fetch_request(topic, offset, **options), options.get("version", 12))
+        return response.responses[0].partitions[0]
 
 
 def produce_request(

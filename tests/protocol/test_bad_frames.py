@@ -95,8 +95,8 @@ def test_many_requests_split_anywhere(broker: RunningBroker, raw: Raw, topic: st
             length = rng.choice([1, 3, 50, 5000, 70_000, 300_000])
             sender.socket.sendall(stream[position : position + length])
             position += length
-        answers = [sender.receive().responses[0].partition_responses[0] for _ in sizes]
-    assert [(answer.error_code, answer.base_offset) for answer in answers] == [
+        responses = [sender.receive().responses[0].partition_responses[0] for _ in sizes]
+    assert [(response.error_code, response.base_offset) for response in responses] == [
         (0, offset) for offset in range(len(sizes))
     ]
 
@@ -148,12 +148,12 @@ BAD_BATCHES = {
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_a_batch_that_is_none(raw: Raw, topic: str, name: str) -> None:
     raw.create(topic)
-    answer = raw.produce(topic, BAD_BATCHES[name])
-    assert answer.error_code in (2, 87)  # CORRUPT_MESSAGE, INVALID_RECORD
+    response = raw.produce(topic, BAD_BATCHES[name])
+    assert response.error_code in (2, 87)  # CORRUPT_MESSAGE, INVALID_RECORD
     assert raw.produce(topic, batch(b"good")).base_offset == 0
 
 
 def test_records_that_are_null(raw: Raw, topic: str) -> None:
     raw.create(topic)
-    answer = raw.ask(produce_request(topic, None), 9).responses[0].partition_responses[0]
-    assert answer.error_code in (2, 87)
+    response = raw.ask(produce_request(topic, None), 9).responses[0].partition_responses[0]
+    assert response.error_code in (2, 87)

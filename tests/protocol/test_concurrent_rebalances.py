@@ -47,10 +47,10 @@ class ClassicMember:
     def _join(self, member_id: str) -> object:
         protocols = [JoinGroupRequestProtocol("range", b"")]
         request = JoinGroupRequest(self._group, 10_000, 10_000, member_id, None, "consumer", protocols)
-        answer = self._raw.ask(request)
+        response = self._raw.ask(request)
         if member_id:
-            self._note("join", answer.error_code)
-        return answer
+            self._note("join", response.error_code)
+        return response
 
     def _follow(self, member_id: str, joined: object, heartbeats: int) -> object | None:
         """Through one generation; the answer to the next join, or None when it is time to leave."""

@@ -56,8 +56,8 @@ def test_only_the_first_partition_of_a_fetch_goes_beyond_the_limit(raw: Raw, top
     for name in names:
         raw.create(name)
         raw.produce(name, batch(b"x" * 5000))
-    answer = raw.ask(fetch_request(names, max_bytes=10), 12)
-    sizes = [len(one.partitions[0].records or b"") for one in answer.responses]
+    response = raw.ask(fetch_request(names, max_bytes=10), 12)
+    sizes = [len(one.partitions[0].records or b"") for one in response.responses]
     assert sizes[0] > 5000
     assert sizes[1:] == [0]
 
@@ -127,9 +127,9 @@ def test_create_partitions_returns_its_topics_array(raw: Raw, topic: str) -> Non
 
 def test_a_record_without_a_key_on_a_compacted_topic_is_an_invalid_record(raw: Raw, topic: str) -> None:
     raw.create(topic, cleanup_policy="compact")
-    answer = raw.produce(topic, batch(b"no key"))
-    assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert [error.batch_index for error in answer.record_errors] == [0]
+    response = raw.produce(topic, batch(b"no key"))
+    assert response.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in response.record_errors] == [0]
     assert raw.produce(topic, batch(b"value", key=b"key")).error_code == 0
 
 
@@ -146,8 +146,8 @@ def test_max_message_bytes_holds_for_the_whole_batch_as_it_is_stored(
 
 
 def test_auto_create_through_metadata_honours_the_default_partition_count(raw: Raw, topic: str) -> None:
-    answer = raw.ask(MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True))
-    assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (0, 2)
+    response = raw.ask(MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True))
+    assert (response.topics[0].error_code, len(response.topics[0].partitions)) == (0, 2)
     refused = MetadataRequest([MetadataRequestTopic(name=f"{topic}-2")], allow_auto_topic_creation=False)
     assert raw.ask(refused).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -158,15 +158,15 @@ def test_api_versions_too_high_is_answered_in_version_0_with_the_range(raw: Raw)
     raw.frame(ApiVersionsRequest(), 0)
     raw._sent[-1] = (18, 0, 77, ApiVersionsRequest)
     raw.socket.sendall(frame)
-    answer = raw.receive()
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
+    response = raw.receive()
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    ranges = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
     assert ranges[18] == (0, SERVED[BROKER][18].max_version)
     assert raw.ask(ApiVersionsRequest("raw", "1"), 3).error_code == 0  # the connection lives on
 
 
 def test_responses_leave_in_the_order_of_requests(raw: Raw, topic: str) -> None:
-    """A fetch that waits holds the answers behind it, though they are ready long before."""
+    """A fetch that waits holds the responses behind it, though they are ready long before."""
     raw.create(topic)
     raw.send(fetch_request(topic, min_bytes=1, max_wait_ms=300), 12)
     for _ in range(20):
@@ -267,8 +267,8 @@ def test_a_topic_created_anew_has_a_new_id_and_the_old_one_is_unknown(raw: Raw, 
     assert fetch(new) == (0, 0)
     request = produce_request(topic, batch(b"x"))
     request.topic_data[0].topic_id = old
-    answer = raw.ask(request, 13).responses[0].partition_responses[0]
-    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    response = raw.ask(request, 13).responses[0].partition_responses[0]
+    assert response.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     by_id = MetadataRequest([MetadataRequestTopic(topic_id=old, name=None)])
     assert raw.ask(by_id).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -315,8 +315,8 @@ def test_a_batch_in_every_version_of_produce_and_fetch(raw: Raw, topic: str) -> 
     for count, version in enumerate(range(3, SERVED[BROKER][0].max_version + 1)):
         request = produce_request(topic, batch(b"%d" % version))
         request.topic_data[0].topic_id = topic_id
-        answer = raw.ask(request, version).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, count), version
+        response = raw.ask(request, version).responses[0].partition_responses[0]
+        assert (response.error_code, response.base_offset) == (0, count), version
     for version in range(4, SERVED[BROKER][1].max_version + 1):
         found = raw.fetch(topic, topic_id=topic_id, version=version)
         assert found.error_code == 0, version

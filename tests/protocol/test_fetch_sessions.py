@@ -19,9 +19,9 @@ def two_topics(raw: Raw, topic: str) -> list[str]:
 
 def begin(raw: Raw, names: list[str]) -> int:
     """A full fetch; the id of the session it began."""
-    answer = raw.ask(fetch_request(names, session_epoch=0), 12)
-    assert sorted(topic.topic for topic in answer.responses) == sorted(names)
-    session_id: int = answer.session_id
+    response = raw.ask(fetch_request(names, session_epoch=0), 12)
+    assert sorted(topic.topic for topic in response.responses) == sorted(names)
+    session_id: int = response.session_id
     assert session_id > 0
     return session_id
 
@@ -30,9 +30,9 @@ def go_on(raw: Raw, session_id: int, epoch: int, request: FetchRequest | None = 
     """An incremental fetch; which topics it was answered with, and where they end."""
     request = request or fetch_request([])
     request.session_id, request.session_epoch = session_id, epoch
-    answer = raw.ask(request, 12)
-    assert answer.error_code == 0
-    return {topic.topic: topic.partitions[0].high_watermark for topic in answer.responses}
+    response = raw.ask(request, 12)
+    assert response.error_code == 0
+    return {topic.topic: topic.partitions[0].high_watermark for topic in response.responses}
 
 
 def test_an_incremental_fetch_answers_what_has_news(raw: Raw, topic: str) -> None:
@@ -75,8 +75,8 @@ def test_a_wrong_epoch_and_an_unknown_session(raw: Raw, topic: str) -> None:
 
 def test_names_and_ids_do_not_mix_in_one_session(raw: Raw, topic: str) -> None:
     session = begin(raw, two_topics(raw, topic))
-    answer = raw.ask(fetch_request([], session_id=session, session_epoch=1), 16)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    response = raw.ask(fetch_request([], session_id=session, session_epoch=1), 16)
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_the_final_fetch_ends_the_session(raw: Raw, topic: str) -> None:
@@ -102,6 +102,6 @@ def test_a_deleted_topic_is_told_of_within_a_session(raw: Raw, topic: str) -> No
     names = two_topics(raw, topic)
     session = begin(raw, names)
     raw.ask(DeleteTopicsRequest([DeleteTopicState(names[0])], timeout_ms=5000))
-    answer = raw.ask(fetch_request(names, offset=1, session_id=session, session_epoch=1), 12)
-    found = {one.topic: ErrorCode(one.partitions[0].error_code).name for one in answer.responses}
+    response = raw.ask(fetch_request(names, offset=1, session_id=session, session_epoch=1), 12)
+    found = {one.topic: ErrorCode(one.partitions[0].error_code).name for one in response.responses}
     assert found == {names[0]: "UNKNOWN_TOPIC_OR_PARTITION"}

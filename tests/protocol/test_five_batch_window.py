@@ -23,8 +23,8 @@ def new_producer(raw: Raw) -> int:
 
 
 def outcome(raw: Raw, topic: str, records: bytes) -> tuple[str, int]:
-    answer = raw.produce(topic, records)
-    return ErrorCode(answer.error_code).name, answer.base_offset
+    response = raw.produce(topic, records)
+    return ErrorCode(response.error_code).name, response.base_offset
 
 
 def test_a_duplicate_of_the_last_five_is_answered_with_its_offset(raw: Raw, topic: str) -> None:
@@ -46,8 +46,10 @@ def test_duplicates_in_flight_at_once(raw: Raw, topic: str) -> None:
     sequences = [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5]
     frames = [raw.frame(produce_request(topic, numbered(producer, number)), 9) for number in sequences]
     raw.socket.sendall(b"".join(frames))
-    answers = [raw.receive().responses[0].partition_responses[0] for _ in sequences]
-    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in sequences]
+    responses = [raw.receive().responses[0].partition_responses[0] for _ in sequences]
+    assert [(response.error_code, response.base_offset) for response in responses] == [
+        (0, n) for n in sequences
+    ]
 
 
 def test_a_reordered_batch_is_out_of_order(raw: Raw, topic: str) -> None:

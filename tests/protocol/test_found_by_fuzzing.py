@@ -26,18 +26,18 @@ from tests.protocol.raw import Raw, batch
 @pytest.mark.parametrize("version", [10, 11])
 def test_topic_ids_before_metadata_knew_them(raw: Raw, topic: str, version: int) -> None:
     by_id = MetadataRequestTopic(topic_id=raw.create(topic), name=topic)
-    (answer,) = raw.ask(MetadataRequest([by_id], allow_auto_topic_creation=False), version).topics
-    assert (answer.error_code, answer.name) == (ErrorCode.INVALID_REQUEST, topic)
+    (response,) = raw.ask(MetadataRequest([by_id], allow_auto_topic_creation=False), version).topics
+    assert (response.error_code, response.name) == (ErrorCode.INVALID_REQUEST, topic)
     nameless = MetadataRequestTopic(topic_id=by_id.topic_id, name=None)
-    (answer,) = raw.ask(MetadataRequest([nameless], allow_auto_topic_creation=False), version).topics
-    assert (answer.error_code, answer.name) == (ErrorCode.INVALID_REQUEST, "")
+    (response,) = raw.ask(MetadataRequest([nameless], allow_auto_topic_creation=False), version).topics
+    assert (response.error_code, response.name) == (ErrorCode.INVALID_REQUEST, "")
 
 
 def test_a_cursor_before_the_first_partition(raw: Raw, topic: str) -> None:
     raw.create(topic)
     request = DescribeTopicPartitionsRequest([TopicRequest(topic)], cursor=CursorInRequest(topic, -1))
-    (answer,) = raw.ask(request).topics
-    assert (answer.error_code, answer.name) == (ErrorCode.INVALID_REQUEST, topic)
+    (response,) = raw.ask(request).topics
+    assert (response.error_code, response.name) == (ErrorCode.INVALID_REQUEST, topic)
 
 
 @pytest.mark.parametrize("epoch", [-(2**31), -2, -1, 5, 2**31 - 1])

@@ -65,8 +65,8 @@ def test_woken_by_the_deletion_of_its_topic(broker: RunningBroker, raw: Raw, top
 
 def test_an_error_is_not_waited_with(raw: Raw, topic: str) -> None:
     raw.create(topic)
-    answer = raw.ask(fetch_request([topic, f"{topic}-none"], min_bytes=1, max_wait_ms=FOREVER_MS), 12)
-    codes = [one.partitions[0].error_code for one in answer.responses]
+    response = raw.ask(fetch_request([topic, f"{topic}-none"], min_bytes=1, max_wait_ms=FOREVER_MS), 12)
+    codes = [one.partitions[0].error_code for one in response.responses]
     assert sorted(codes) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     beyond = raw.fetch(topic, offset=99, min_bytes=1, max_wait_ms=FOREVER_MS)
     assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -27,8 +27,8 @@ def latest(topic: str) -> ListOffsetsRequest:
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])])
 
 
-def outcome(answer: object) -> list[tuple[int, int, int]]:
-    partitions = answer.responses[0].partition_responses  # type: ignore[attr-defined]
+def outcome(response: object) -> list[tuple[int, int, int]]:
+    partitions = response.responses[0].partition_responses  # type: ignore[attr-defined]
     return [(one.index, one.error_code, one.base_offset) for one in partitions]
 
 

@@ -48,12 +48,12 @@ def stored(raw: Raw, topic: str, offset: int = 0) -> bytes:
 def test_log_append_time(raw: Raw, topic: str) -> None:
     raw.create(topic, message_timestamp_type="LogAppendTime")
     before = now_ms()
-    answer = raw.produce(topic, batch(b"x", b"y", timestamp=1_000))
-    assert before <= answer.log_append_time_ms <= now_ms()
+    response = raw.produce(topic, batch(b"x", b"y", timestamp=1_000))
+    assert before <= response.log_append_time_ms <= now_ms()
     header = read_header(stored(raw, topic))
-    assert header.max_timestamp == answer.log_append_time_ms
+    assert header.max_timestamp == response.log_append_time_ms
     assert header.attributes & 0x08
-    assert {record.timestamp for record in decode_batch(stored(raw, topic))} == {answer.log_append_time_ms}
+    assert {record.timestamp for record in decode_batch(stored(raw, topic))} == {response.log_append_time_ms}
 
 
 def test_create_time_is_kept(raw: Raw, topic: str) -> None:

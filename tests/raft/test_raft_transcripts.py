@@ -118,13 +118,13 @@ def test_a_voter_votes_once_in_an_epoch_even_if_it_crashes_in_between():
 
 def ask(cluster, node_id, request, sender=9):
     """What a node answers."""
-    answers = []
+    responses = []
     driver = cluster.nodes[node_id].driver
-    send, driver._send = driver._send, lambda message: answers.append(message)
+    send, driver._send = driver._send, lambda message: responses.append(message)
     cluster.act(node_id, lambda driver: driver.step(Message(sender, node_id, 77, request), cluster.now))
     driver._send = send
     return next(
-        (item.body for item in answers if item.correlation_id == 77 and item.receiver == sender), None
+        (item.body for item in responses if item.correlation_id == 77 and item.receiver == sender), None
     )
 
 
@@ -254,8 +254,8 @@ def test_a_replica_has_one_fetch_parked_and_a_second_answers_the_first():
     leader = cluster.nodes[1].raft
     fetch = FetchRequest(CLUSTER_ID, key(9), 1, 1, 1, 1, 500, 1000)
     assert leader.step(Message(9, 1, 1, fetch), cluster.now).messages == ()
-    (answer,) = leader.step(Message(9, 1, 2, fetch), cluster.now).messages
-    assert (answer.receiver, answer.correlation_id, answer.body.error) == (9, 1, ErrorCode.NONE)
+    (response,) = leader.step(Message(9, 1, 2, fetch), cluster.now).messages
+    assert (response.receiver, response.correlation_id, response.body.error) == (9, 1, ErrorCode.NONE)
     assert [item.correlation_id for item in leader.role.parked if item.sender == 9] == [2]
 
 
@@ -358,9 +358,9 @@ def test_a_log_is_never_truncated_below_the_high_watermark():
     raft = cluster.nodes[2].raft
     assert raft.high_watermark == 2
     request = next(iter(raft._outgoing.requests._peers.values()))
-    answer = FetchResponse(ErrorCode.NONE, 1, 1, 2, diverging=OffsetAndEpoch(1, 1))
+    response = FetchResponse(ErrorCode.NONE, 1, 1, 2, diverging=OffsetAndEpoch(1, 1))
     with pytest.raises(QuorumBroken, match="asks to truncate the metadata log to offset 1"):
-        raft.step(Message(1, 2, request.correlation_id, answer), cluster.now)
+        raft.step(Message(1, 2, request.correlation_id, response), cluster.now)
     assert cluster.nodes[2].store.end_offset == 2
 
 
@@ -774,9 +774,9 @@ def test_a_snapshot_of_less_than_is_committed_stops_the_node():
     cluster.deliver()
     raft = cluster.nodes[2].raft
     request = next(iter(raft._outgoing.requests._peers.values()))
-    answer = FetchResponse(ErrorCode.NONE, 1, 1, 2, snapshot_id=OffsetAndEpoch(1, 1))
+    response = FetchResponse(ErrorCode.NONE, 1, 1, 2, snapshot_id=OffsetAndEpoch(1, 1))
     with pytest.raises(QuorumBroken, match="offers a snapshot of the metadata that ends at offset 1"):
-        raft.step(Message(1, 2, request.correlation_id, answer), cluster.now)
+        raft.step(Message(1, 2, request.correlation_id, response), cluster.now)
 
 
 # Other clusters

@@ -157,7 +157,7 @@ def run_kafka_python(options: dict[str, Any]) -> None:
     subscribe(consumer, options, Listener())
     try:
         while True:
-            # Long: when a poll ends between the SyncGroup and its answer, kafka-python 3.0 never takes the assignment.
+            # Long: if a poll ends between SyncGroup and its response, kafka-python 3.0 never takes the assignment.
             for partition, messages in consumer.poll(10_000).items():
                 for message in messages:
                     place = {"topic": message.topic, "partition": message.partition}

@@ -36,12 +36,12 @@ def producer_epoch(broker: RunningBroker, transactional_id: str) -> int:
     host, _, port = broker.bootstrap.rpartition(":")
     connection = Connection(host, int(port), ClientSettings(((host, int(port)),)))
     try:
-        answer = connection.call(
+        response = connection.call(
             DescribeTransactionsRequest([transactional_id]), DescribeTransactionsResponse
         )
     finally:
         connection.close()
-    (state,) = answer.transaction_states
+    (state,) = response.transaction_states
     assert state.error_code == 0
     return state.producer_epoch
 

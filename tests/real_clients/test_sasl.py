@@ -283,5 +283,5 @@ def challenge(broker, user):
         file.read(int.from_bytes(file.read(4), "big"))
         first = f"n,,n={user},r=abc".encode()
         connection.sendall(len(first).to_bytes(4, "big") + first)
-        answer = file.read(int.from_bytes(file.read(4), "big")).decode()
-    return answer.split(",")[1:]
+        response = file.read(int.from_bytes(file.read(4), "big")).decode()
+    return response.split(",")[1:]

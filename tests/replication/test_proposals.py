@@ -42,8 +42,8 @@ class FakeMetadata:
         self.asked.append(request)
         if self.error is ErrorCode.NOT_CONTROLLER:
             return AlterPartitionResponse(error_code=self.error)
-        answers = [PartitionDataInResponse(0, self.error)]
-        return AlterPartitionResponse(topics=[TopicDataInResponse(UUID(int=7), answers)])
+        responses = [PartitionDataInResponse(0, self.error)]
+        return AlterPartitionResponse(topics=[TopicDataInResponse(UUID(int=7), responses)])
 
 
 def members(request: AlterPartitionRequest) -> list[tuple[int, int]]:

@@ -141,11 +141,11 @@ def scenario(tmp_path: Path, play: Callable[[Listening], Awaitable[None]]) -> No
 def test_each_listener_says_what_it_serves(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
         request = ApiVersionsRequest("x", "1")
-        for answer, apis in (
+        for response, apis in (
             (await node.ask_controller(request), SERVED[CONTROLLER]),
             (await node.ask(request, 4), SERVED[BROKER]),
         ):
-            assert [api.api_key for api in answer.api_keys] == sorted(apis)
+            assert [api.api_key for api in response.api_keys] == sorted(apis)
 
     scenario(tmp_path, play)
 
@@ -222,8 +222,8 @@ def test_a_request_about_another_partition_is_refused(tmp_path: Path) -> None:
         call = to_request(BODIES[0][0])
         message: Any = call.message
         message.topics[0].topic_name = "t"
-        answer = await node.ask_controller(message)
-        assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, [])
+        response = await node.ask_controller(message)
+        assert (response.error_code, response.topics) == (ErrorCode.INVALID_REQUEST, [])
         assert node.quorum.asked == []
 
     scenario(tmp_path, play)
@@ -252,10 +252,10 @@ DESCRIBE = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionD
 
 def test_the_leader_describes_the_quorum_on_either_listener(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
-        for answer in (await node.ask_controller(DESCRIBE), await node.ask(DESCRIBE, 2)):
-            [topic] = answer.topics
+        for response in (await node.ask_controller(DESCRIBE), await node.ask(DESCRIBE, 2)):
+            [topic] = response.topics
             [partition] = topic.partitions
-            assert (answer.error_code, topic.topic_name, partition.error_code) == (0, METADATA_TOPIC, 0)
+            assert (response.error_code, topic.topic_name, partition.error_code) == (0, METADATA_TOPIC, 0)
             assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 7, 100)
             states = [*partition.current_voters, *partition.observers]
             assert [state.replica_id for state in states] == [1, 2, 3]
@@ -263,8 +263,8 @@ def test_the_leader_describes_the_quorum_on_either_listener(tmp_path: Path) -> N
             assert (second.replica_directory_id, second.log_end_offset) == (UUID(int=12), 110)
             assert (second.last_fetch_timestamp, second.last_caught_up_timestamp) == (4900, 4800)
             assert (states[2].log_end_offset, states[2].last_fetch_timestamp) == (-1, -1)
-            assert [item.node_id for item in answer.nodes] == [1, 2]
-            assert (answer.nodes[1].listeners[0].host, answer.nodes[1].listeners[0].port) == ("b", 9093)
+            assert [item.node_id for item in response.nodes] == [1, 2]
+            assert (response.nodes[1].listeners[0].host, response.nodes[1].listeners[0].port) == ("b", 9093)
 
     scenario(tmp_path, play)
 
@@ -295,10 +295,10 @@ def test_a_broker_asks_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(node.services.cluster.metadata, "forward", forward)
         node.quorum.leader = (2, None)
         for message in (DESCRIBE, AddRaftVoterRequest(), RemoveRaftVoterRequest()):
-            answer = await node.ask(message, message.MAX_VERSION)
+            response = await node.ask(message, message.MAX_VERSION)
             caller = Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", "test")
             assert sent.pop() == (message, message.MAX_VERSION, caller)
-            assert answer.error_code == 0
+            assert response.error_code == 0
         assert node.quorum.asked == []
 
     scenario(tmp_path, play)
@@ -347,9 +347,9 @@ def test_voters_are_changed_by_the_leader(tmp_path: Path, message: Any, change: 
         assert (await node.ask_controller(message)).error_code == ErrorCode.NONE
         assert node.quorum.asked == [change, change]
         node.quorum.error = KafkaError(ErrorCode.VOTER_NOT_FOUND, "Who?")
-        answer = await node.ask_controller(message)
-        assert answer.error_code == ErrorCode.VOTER_NOT_FOUND
-        assert getattr(answer, "error_message", "Who?") == "Who?"
+        response = await node.ask_controller(message)
+        assert response.error_code == ErrorCode.VOTER_NOT_FOUND
+        assert getattr(response, "error_message", "Who?") == "Who?"
 
     scenario(tmp_path, play)
 
@@ -385,9 +385,9 @@ def test_a_voter_that_updates_itself_is_told_who_leads(tmp_path: Path) -> None:
         assert (leader.leader_id, leader.leader_epoch, leader.host, leader.port) == (1, 7, "a", 9093)
         node.quorum.leader = None
         node.quorum.error = NOT_LEADER
-        answer = await node.ask_controller(update())
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (-1, 7)
+        response = await node.ask_controller(update())
+        assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (response.current_leader.leader_id, response.current_leader.leader_epoch) == (-1, 7)
 
     scenario(tmp_path, play)
 
@@ -397,9 +397,9 @@ def test_a_controller_describes_the_controllers(tmp_path: Path) -> None:
         listeners = [Listener("CONTROLLER", "a", 9093, 0), Listener("OTHER", "a", 9094, 0)]
         registration = ControllerRegistrationRequest(1, UUID(int=5), listeners=listeners)
         assert (await node.ask_controller(registration)).error_code == ErrorCode.NONE
-        answer = await node.ask_controller(DescribeClusterRequest(endpoint_type=2))
-        assert (answer.error_code, answer.endpoint_type, answer.controller_id) == (0, 2, 1)
-        assert [(item.broker_id, item.host, item.port) for item in answer.brokers] == [(1, "a", 9093)]
+        response = await node.ask_controller(DescribeClusterRequest(endpoint_type=2))
+        assert (response.error_code, response.endpoint_type, response.controller_id) == (0, 2, 1)
+        assert [(item.broker_id, item.host, item.port) for item in response.brokers] == [(1, "a", 9093)]
         node.quorum.leader = None
         assert (await node.ask_controller(DescribeClusterRequest(endpoint_type=2))).controller_id == -1
 
@@ -420,9 +420,9 @@ def test_the_other_kind_of_nodes_is_not_described(
 ) -> None:
     async def play(node: Listening) -> None:
         request = DescribeClusterRequest(endpoint_type=asked)
-        answer = await (node.ask_controller(request, 2) if by_controller else node.ask(request, 2))
-        assert (answer.error_code, answer.brokers) == (code, [])
-        assert answer.endpoint_type == 1, "a refusal leaves it at its default, as Kafka's does"
+        response = await (node.ask_controller(request, 2) if by_controller else node.ask(request, 2))
+        assert (response.error_code, response.brokers) == (code, [])
+        assert response.endpoint_type == 1, "a refusal leaves it at its default, as Kafka's does"
 
     scenario(tmp_path, play)
 

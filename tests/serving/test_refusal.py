@@ -340,10 +340,10 @@ def failing(error: Exception, asynchronously: bool) -> Any:
         request.then(fail())
 
     def handle_later(request: Request, message: Any) -> Any:
-        answers = APIS[request.api_key].answers
-        if answers is Answers.IN_STEPS:
+        responses = APIS[request.api_key].responses
+        if responses is Answers.IN_STEPS:
             return handle_in_steps(request)
-        return fail() if answers is Answers.WAITS else request.then(fail())
+        return fail() if responses is Answers.WAITS else request.then(fail())
 
     return handle_later if asynchronously else handle
 

@@ -259,12 +259,12 @@ async def test_24_a_huge_request_leaves_turns_to_the_others(world: World, machin
 
     turns.clock = look
     response = alice.send(huge, 12)
-    answers = 0
+    responses = 0
     while not response.done():
         await bob.ask(ApiVersionsRequest())
-        answers += not response.done()
+        responses += not response.done()
     assert len(response.result().topics) == 20_000
-    assert answers >= 50, "others were answered meanwhile"
+    assert responses >= 50, "others were answered meanwhile"
 
 
 @scenario()

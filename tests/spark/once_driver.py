@@ -127,9 +127,9 @@ class Unanswered:
     def __init__(self, connection) -> None:
         self._connection = connection
 
-    def call(self, request, answer_type):
-        self._connection.send(request, answer_type)
-        if answer_type is EndTxnResponse:
+    def call(self, request, response_type):
+        self._connection.send(request, response_type)
+        if response_type is EndTxnResponse:
             plan.passing("EndTxn sent")
         return self._connection.receive()
 

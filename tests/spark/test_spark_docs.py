@@ -55,8 +55,8 @@ def test_a_session(spark, broker, tmp_path, monkeypatch):
 def test_a_listener(spark, broker, tmp_path):
     names = run(example_with("LagListener"), spark, broker, tmp_path)
     spark.streams.removeListener(names["listener"])
-    with urllib.request.urlopen(f"http://127.0.0.1:{names['port']}/metrics") as answer:
-        assert b"# TYPE odradek_spark_lag_records gauge" in answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{names['port']}/metrics") as response:
+        assert b"# TYPE odradek_spark_lag_records gauge" in response.read()
 
 
 def test_reading(spark, broker, events, tmp_path, capsys):

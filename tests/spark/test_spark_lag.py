@@ -53,8 +53,8 @@ def test_progress_is_logged_now_and_then_and_served_to_prometheus(caplog):
     assert caplog.messages == ["query copy is 3 records behind: a-0 by 3", "query copy is not behind"]
     listener.onQueryProgress(progress({"a": {"1": 1}}, {"a": {"1": 3}}, name=None, run="run-2"))
     port = listener.serve()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        text = response.read().decode()
     assert text == (
         "# HELP odradek_spark_lag_records Records that a streaming query has not read yet, "
         "by partition.\n"

@@ -48,17 +48,17 @@ def together(log: Log, run: list[bytearray]) -> list[AppendResult | KafkaError]:
 
 
 def one_by_one(log: Log, run: list[bytearray]) -> list[AppendResult | KafkaError]:
-    answers: list[AppendResult | KafkaError] = []
+    responses: list[AppendResult | KafkaError] = []
     for batch in run:
         try:
-            answers.append(append(log, batch))
+            responses.append(append(log, batch))
         except KafkaError as error:
-            answers.append(error)
-    return answers
+            responses.append(error)
+    return responses
 
 
-def comparable(answers: list[AppendResult | KafkaError]) -> list[object]:
-    return [answer.code if isinstance(answer, KafkaError) else answer for answer in answers]
+def comparable(responses: list[AppendResult | KafkaError]) -> list[object]:
+    return [response.code if isinstance(response, KafkaError) else response for response in responses]
 
 
 def state(log: Log) -> object:
@@ -110,9 +110,9 @@ def test_one_write_for_all() -> None:
 
     file, log.active.log = log.active.log, Counted()  # type: ignore[assignment]
     run = [make_batch([b"a" * size]) for size in (10, 20, 30)]
-    answers = together(log, run)
+    responses = together(log, run)
     assert writes == [sum(map(len, run))]
-    assert [answer.base_offset for answer in answers if isinstance(answer, AppendResult)] == [1, 2, 3]
+    assert [response.base_offset for response in responses if isinstance(response, AppendResult)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("fitting", range(6))
@@ -123,17 +123,17 @@ def test_on_a_full_disk_those_that_fit_are_stored(fitting: int) -> None:
     append(log, make_batch(base_sequence=0, **producer))
     run = [make_batch([b"x" * 50], base_sequence=sequence, **producer) for sequence in range(1, 6)]
     files.free_bytes = fitting * len(run[0]) + len(run[0]) // 2 if fitting < 5 else None
-    answers = together(log, run)
-    assert [answer.base_offset for answer in answers if isinstance(answer, AppendResult)] == list(
+    responses = together(log, run)
+    assert [response.base_offset for response in responses if isinstance(response, AppendResult)] == list(
         range(1, fitting + 1)
     )
-    assert {answer.code for answer in answers if isinstance(answer, KafkaError)} <= {
+    assert {response.code for response in responses if isinstance(response, KafkaError)} <= {
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
     files.free_bytes = None
     again = together(log, [bytearray(batch) for batch in run[fitting:]])
-    assert all(isinstance(answer, AppendResult) and not answer.duplicate for answer in again)
+    assert all(isinstance(response, AppendResult) and not response.duplicate for response in again)
     log.sync()
     assert len(batches_of(reopen(files, "/log"))) == 6
 
@@ -142,5 +142,5 @@ def test_a_failed_log_takes_none_of_them() -> None:
     log = new_log(SimulatedFiles(), "/log")
     append(log, make_batch())
     log._health.fail()
-    answers = together(log, [make_batch(), make_batch()])
-    assert comparable(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    responses = together(log, [make_batch(), make_batch()])
+    assert comparable(responses) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

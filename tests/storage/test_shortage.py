@@ -233,8 +233,8 @@ def append_as_follower(log: Log) -> None:
 
 def append_together(log: Log) -> None:
     batches = [make_batch([b"more"], base_offset=9) for _ in range(3)]
-    answers = log.append_all_as_leader([(memoryview(one), read_header(one)) for one in batches], 0, NOW_MS)
-    refused = [answer for answer in answers if isinstance(answer, KafkaError)]
+    responses = log.append_all_as_leader([(memoryview(one), read_header(one)) for one in batches], 0, NOW_MS)
+    refused = [response for response in responses if isinstance(response, KafkaError)]
     if refused:
         raise refused[0]
 

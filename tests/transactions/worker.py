@@ -491,14 +491,14 @@ class Instance(ClusterClient):
         self,
         attempt: Attempt,
         is_commit: bool,
-        answer: Any,
+        response: Any,
         request: EndTxnRequest,
         newest: tuple[int, int] | None,
     ) -> None:
         self.play.ledger.check_accepted(attempt, newest, "the end")
         if not self.play.witness.has_decided(attempt, is_commit):
             raise Violation(f"T7: {attempt} was answered as ended before that was committed")
-        after = self.play.ledger.take_end(attempt, is_commit, answer)
+        after = self.play.ledger.take_end(attempt, is_commit, response)
         if self._versions.is_newer:
             if self.rng.random() < 0.15:
                 self._send_late_end(request)

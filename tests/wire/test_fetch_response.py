@@ -32,7 +32,7 @@ def random_partition(rng: random.Random, version: int) -> tuple[FetchedPartition
     data = rng.randbytes(rng.choice([0, 1, 200]))
     divergence = rng.choice([None, Divergence(5, 77)])
     records = rng.choice([Piece(data), bytearray(data)])  # in a file, or in memory
-    answer = FetchedPartition(index, error, high, stable, start, aborted, records, len(data), divergence)
+    response = FetchedPartition(index, error, high, stable, start, aborted, records, len(data), divergence)
     expected = generated.PartitionData(
         index,
         error,
@@ -48,15 +48,17 @@ def random_partition(rng: random.Random, version: int) -> tuple[FetchedPartition
     if divergence:
         expected.diverging_epoch = generated.EpochEndOffset(*divergence)
     if version >= HINTS_SINCE and (hint := rng.choice([None, *HINTS])):
-        answer = answer._replace(error_code=error or 6, leader=hint)
-        expected.error_code = answer.error_code
+        response = response._replace(error_code=error or 6, leader=hint)
+        expected.error_code = response.error_code
         expected.current_leader = generated.LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
-    return answer, expected
+    return response, expected
 
 
 def addresses_in(topics: list[FetchedTopic]) -> list[generated.NodeEndpoint]:
     """Each once, in the order of the partitions."""
-    hints = [answer.leader for topic in topics for answer in topic.partitions if answer.leader is not None]
+    hints = [
+        response.leader for topic in topics for response in topic.partitions if response.leader is not None
+    ]
     found = dict.fromkeys(hint.address for hint in hints if hint.address is not None)
     return [generated.NodeEndpoint(*address) for address in found]
 
@@ -71,7 +73,7 @@ def test_same_bytes(version: int) -> None:
                 uuid.UUID(int=rng.getrandbits(128)),
                 [random_partition(rng, version) for _ in range(rng.choice([0, 1, 3]))],
             )
-            topics.append(FetchedTopic("topic", topic_id, [answer for answer, _ in pairs]))
+            topics.append(FetchedTopic("topic", topic_id, [response for response, _ in pairs]))
             expected.append(generated.FetchableTopicResponse(topic_id, "topic", [one for _, one in pairs]))
         parts = encode_fetch_response(version, 99, 0, 1234, topics)
         frame = b"".join(part.data if isinstance(part, Piece) else bytes(part) for part in parts)

@@ -23,7 +23,7 @@ CREATE_TOPICS, CREATE_PARTITIONS = 19, 37
 
 
 class Pool:
-    """Values that the broker knows: some from the start, some learned from its answers."""
+    """Values that the broker knows: some from the start, some learned from its responses."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -44,13 +44,13 @@ class Pool:
     def _subscription() -> bytes:
         return b"\0\1" + bytes(codec.encode(ConsumerProtocolSubscription(topics=list(TOPICS[:2])), 1))
 
-    def learn(self, answer: Any) -> None:
+    def learn(self, response: Any) -> None:
         """Remember what a later request could refer to."""
-        if member := getattr(answer, "member_id", None):
+        if member := getattr(response, "member_id", None):
             self.members.append(member)
-        if session := getattr(answer, "session_id", 0):
+        if session := getattr(response, "session_id", 0):
             self.sessions.append(session)
-        for topic in getattr(answer, "topics", None) or ():
+        for topic in getattr(response, "topics", None) or ():
             if getattr(topic, "topic_id", None) and getattr(topic, "name", "") in TOPICS:
                 self.topic_ids.append(topic.topic_id)
 

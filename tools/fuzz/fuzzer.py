@@ -46,7 +46,7 @@ TOPIC_SETTINGS = {
     "c.d": {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "1000000000000000"},
 }
 HEALTHY = "healthy"
-OUTSTANDING = 200  # requests that may wait for their answer before their client hangs up
+OUTSTANDING = 200  # requests that may wait for their response before their client hangs up
 HEALTH_INTERVAL = 500  # frames between two rounds of the healthy client
 SLOW_SECONDS = 2.0  # longer than this on one frame is unbounded work
 SETTINGS = {
@@ -228,7 +228,7 @@ class Fuzzer:
             self._outstanding.popleft().abandon()
 
     def _answered(self, request: Request) -> None:
-        """Every answer must be readable in the version asked for."""
+        """Every response must be readable in the version asked for."""
         if not request.parts:
             return
         try:
@@ -307,11 +307,11 @@ def read_answer(request: Request) -> Any:
     frame = b"".join(parts)
     assert SIZE.unpack_from(frame)[0] == len(frame) - SIZE.size, "the size of the frame is wrong"
     tagged = has_tagged_response_header(request.api_key, request.version)
-    answer, end = codec.read_message(
+    response, end = codec.read_message(
         response_type(request.api_key), request.version, frame, 9 if tagged else 8
     )
     assert end == len(frame), "there are bytes behind the answer"
-    return answer
+    return response
 
 
 def fuzz_in_process(count: int, seed: int, data_dir: str) -> Outcome:

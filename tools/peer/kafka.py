@@ -111,7 +111,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def answers(port: int) -> bool:
+def responses(port: int) -> bool:
     """True if an ApiVersions request gets a response: ports open before the broker is ready."""
     request = struct.pack(">hhih", 18, 0, 0, -1)
     try:
@@ -189,7 +189,7 @@ class KafkaPeer:
         with (self._home / "output.log").open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not answers(self.port):
+        while not responses(self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"Kafka did not start:\n{self.output()[-4000:]}")
             time.sleep(POLL_INTERVAL_S)
@@ -284,7 +284,7 @@ class KafkaPeers:
                 )
         deadline = time.monotonic() + START_TIMEOUT_S
         for node, process in self.processes.items():
-            while not answers(self.ports[node]):
+            while not responses(self.ports[node]):
                 if process.poll() is not None or time.monotonic() > deadline:
                     log = self._file(node, "log").read_text(errors="replace")
                     raise RuntimeError(f"node {node} of Kafka did not start:\n{log[-4000:]}")

@@ -15,5 +15,5 @@ APIS = {  # what pages need, by name
 
 def served_apis(cluster: Access) -> frozenset[int]:
     """The keys of the APIs that the first broker that responds serves."""
-    answer = ask_any(cluster, ApiVersionsRequest("odradek", "1"), ApiVersionsResponse)
-    return frozenset(one.api_key for one in answer.api_keys)
+    response = ask_any(cluster, ApiVersionsRequest("odradek", "1"), ApiVersionsResponse)
+    return frozenset(one.api_key for one in response.api_keys)

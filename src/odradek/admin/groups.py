@@ -113,11 +113,11 @@ def list_groups(cluster: Access, states: Collection[str] = (), types: Collection
     found, failures = {}, []
     for address in broker_addresses(cluster).values():
         try:
-            answer = retried(partial(_listed, cluster, address, request))
+            response = retried(partial(_listed, cluster, address, request))
         except (NoContact, Refused) as error:
             failures.append(str(error))
             continue
-        for one in answer.groups:
+        for one in response.groups:
             kind = one.group_type.capitalize() or "Unknown"
             group = ListedGroup(one.group_id, kind, one.group_state or "Unknown", one.protocol_type)
             if (not states or group.state in states) and (not types or group.type in types):
@@ -126,9 +126,9 @@ def list_groups(cluster: Access, states: Collection[str] = (), types: Collection
 
 
 def _listed(cluster: Access, address: Address, request: ListGroupsRequest) -> ListGroupsResponse:
-    answer = ask(cluster, address, request, ListGroupsResponse)
-    check(answer.error_code, None, str(address))
-    return answer
+    response = ask(cluster, address, request, ListGroupsResponse)
+    check(response.error_code, None, str(address))
+    return response
 
 
 def group_names(cluster: Access) -> list[str]:
@@ -156,12 +156,12 @@ def _describe_modern(cluster: Access, coordinator: Node, name: str) -> Group | N
     """Describe a group of KIP-848; None if it is not one, or brokers do not know that protocol."""
     request = modern.ConsumerGroupDescribeRequest([name])
     try:
-        answer = ask(cluster, coordinator.address, request, modern.ConsumerGroupDescribeResponse)
+        response = ask(cluster, coordinator.address, request, modern.ConsumerGroupDescribeResponse)
     except NoContact as error:
         if "ConsumerGroupDescribe" in str(error):
             return None
         raise
-    (found,) = answer.groups
+    (found,) = response.groups
     if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     check(found.error_code, found.error_message, name)
@@ -192,8 +192,8 @@ def _places(assignment: modern.Assignment) -> list[Place]:
 
 
 def _describe_classic(cluster: Access, coordinator: Node, name: str) -> Group:
-    answer = ask(cluster, coordinator.address, DescribeGroupsRequest([name]), DescribeGroupsResponse)
-    (found,) = answer.groups
+    response = ask(cluster, coordinator.address, DescribeGroupsRequest([name]), DescribeGroupsResponse)
+    (found,) = response.groups
     check(found.error_code, found.error_message, name)
     if found.group_state == DEAD:
         check(ErrorCode.GROUP_ID_NOT_FOUND, None, name)
@@ -273,18 +273,18 @@ def delete_groups(cluster: Access, names: Iterable[str]) -> dict[str, Refused | 
     outcomes: dict[str, Refused | None] = {}
     for name in dict.fromkeys(names):
         try:
-            answer = ask_coordinator(
+            response = ask_coordinator(
                 cluster, name, DeleteGroupsRequest([name]), DeleteGroupsResponse, _first_code
             )
-            check(_first_code(answer), None, name)
+            check(_first_code(response), None, name)
             outcomes[name] = None
         except Refused as error:
             outcomes[name] = error
     return outcomes
 
 
-def _first_code(answer: DeleteGroupsResponse) -> int:
-    return answer.results[0].error_code
+def _first_code(response: DeleteGroupsResponse) -> int:
+    return response.results[0].error_code
 
 
 def check_no_members(cluster: Access, name: str) -> None:

@@ -60,8 +60,10 @@ class Metadata:
 
 def metadata(cluster: Access) -> Metadata:
     """Ask for all metadata; topics that are just being deleted are left out."""
-    answer = ask_any(cluster, MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
-    return _metadata(answer, [topic for topic in answer.topics if not topic.error_code])
+    response = ask_any(
+        cluster, MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse
+    )
+    return _metadata(response, [topic for topic in response.topics if not topic.error_code])
 
 
 def metadata_of(cluster: Access, names: Iterable[str]) -> Metadata:
@@ -76,23 +78,23 @@ def look_up(cluster: Access, names: Iterable[str]) -> tuple[Metadata, dict[str, 
     """The brokers and those of the topics that exist; for the others, why they cannot be described."""
     wanted = [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-    answer = ask_any(cluster, request, MetadataResponse)
+    response = ask_any(cluster, request, MetadataResponse)
     there = [
         topic
-        for topic in answer.topics
+        for topic in response.topics
         if not topic.error_code or (topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and topic.partitions)
     ]
     missing = {
         topic.name or "": Refused(ErrorCode(topic.error_code), None, topic.name)
-        for topic in answer.topics
+        for topic in response.topics
         if topic not in there
     }
-    return _metadata(answer, there), missing
+    return _metadata(response, there), missing
 
 
 def broker_addresses(cluster: Access) -> dict[int, Address]:
-    answer = ask_any(cluster, MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
-    return {one.node_id: Address(one.host, one.port) for one in answer.brokers}
+    response = ask_any(cluster, MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
+    return {one.node_id: Address(one.host, one.port) for one in response.brokers}
 
 
 def existing_partitions(cluster: Access, topic: str) -> list[int]:
@@ -106,13 +108,13 @@ def address_of(found: Metadata, broker: int | None, subject: str) -> Address:
     return found.brokers[broker].address
 
 
-def _metadata(answer: MetadataResponse, topics: list[MetadataResponseTopic]) -> Metadata:
+def _metadata(response: MetadataResponse, topics: list[MetadataResponseTopic]) -> Metadata:
     return Metadata(
-        answer.cluster_id,
-        answer.controller_id,
+        response.cluster_id,
+        response.controller_id,
         {
             one.node_id: Broker(one.node_id, Address(one.host, one.port), one.rack or None)
-            for one in answer.brokers
+            for one in response.brokers
         },
         {topic.name or "": _topic(topic) for topic in topics},
     )

@@ -138,12 +138,12 @@ def list_offsets_on(
     ]
     least_version = max(SINCE_VERSION.get(time_ms, 0) for time_ms in wanted.values())
     request = ListOffsetsRequest(-1, isolation, topics, int(REQUEST_TIMEOUT_S * 1000))
-    answer = ask(cluster, address, request, ListOffsetsResponse, least_version)
+    response = ask(cluster, address, request, ListOffsetsResponse, least_version)
     return {
         Place(topic.name, one.partition_index): Refused(ErrorCode(one.error_code), None, topic.name)
         if one.error_code
         else one.offset
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     }
 
@@ -174,14 +174,14 @@ def committed_offsets(cluster: Access, group: str) -> dict[Place, int]:
 def committed(cluster: Access, group: str) -> dict[Place, Committed]:
     request = OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)], group, None)
 
-    def code_of(answer: OffsetFetchResponse) -> int:
-        return answer.groups[0].error_code if answer.groups else answer.error_code
+    def code_of(response: OffsetFetchResponse) -> int:
+        return response.groups[0].error_code if response.groups else response.error_code
 
-    answer = ask_coordinator(cluster, group, request, OffsetFetchResponse, code_of)
-    if code_of(answer) in NO_GROUP and code_of(answer):
+    response = ask_coordinator(cluster, group, request, OffsetFetchResponse, code_of)
+    if code_of(response) in NO_GROUP and code_of(response):
         return {}
-    check(code_of(answer), None, group)
-    topics = answer.groups[0].topics if answer.groups else answer.topics
+    check(code_of(response), None, group)
+    topics = response.groups[0].topics if response.groups else response.topics
     found = {}
     for topic in topics:
         for one in topic.partitions:
@@ -204,14 +204,14 @@ def commit_offsets(cluster: Access, group: str, offsets: Mapping[Place, int]) ->
         for topic, places in _by_topic(offsets).items()
     ]
 
-    def code_of(answer: OffsetCommitResponse) -> int:
-        codes = (one.error_code for topic in answer.topics for one in topic.partitions)
+    def code_of(response: OffsetCommitResponse) -> int:
+        codes = (one.error_code for topic in response.topics for one in topic.partitions)
         return next((code for code in codes if code in PASSING), 0)
 
-    answer = ask_coordinator(
+    response = ask_coordinator(
         cluster, group, OffsetCommitRequest(group, topics=topics), OffsetCommitResponse, code_of
     )
-    for topic in answer.topics:
+    for topic in response.topics:
         for one in topic.partitions:
             if one.error_code == ErrorCode.UNKNOWN_MEMBER_ID:  # a classic group that has members says it so
                 check(ErrorCode.NON_EMPTY_GROUP, None, group)
@@ -224,17 +224,17 @@ def delete_offsets(cluster: Access, group: str, places: Sequence[Place]) -> dict
         OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(one) for one in partitions])
         for name, partitions in by_topic(places).items()
     ]
-    answer = ask_coordinator(
+    response = ask_coordinator(
         cluster,
         group,
         OffsetDeleteRequest(group, topics),
         OffsetDeleteResponse,
-        lambda answer: answer.error_code,
+        lambda response: response.error_code,
     )
-    if answer.error_code:
-        raise Refused(ErrorCode(answer.error_code), words(answer.error_code), group)
+    if response.error_code:
+        raise Refused(ErrorCode(response.error_code), words(response.error_code), group)
     return {
         Place(topic.name, found.partition_index): words(found.error_code) if found.error_code else None
-        for topic in answer.topics
+        for topic in response.topics
         for found in topic.partitions
     }

@@ -150,11 +150,11 @@ def _ask_broker(cluster: Access, broker: int, heard: str | None) -> State:
     if address is None:
         return State("the cluster does not say where it is")
     try:
-        answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
+        response = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
     except AdminError as error:
         is_about_it = heard is not None and f"{address.host}:{address.port}" in heard
         return State(heard if is_about_it else str(error))
-    disks = disks_in(answer.results)
+    disks = disks_in(response.results)
     return State(None, disks.is_full, disks.free_bytes)
 
 

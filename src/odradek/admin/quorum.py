@@ -13,7 +13,7 @@ from uuid import UUID
 
 from odradek.admin.access import Access, Address, read_settings
 from odradek.admin.failures import AdminError, check
-from odradek.admin.requests import Answer, ask
+from odradek.admin.requests import Response, ask
 from odradek.errors import ErrorCode
 from odradek.model import METADATA_TOPIC, id_from_text, id_to_text
 from odradek.wire.codec import Message
@@ -59,13 +59,13 @@ class QuorumView:
 
 
 def view_quorum(cluster: Access) -> QuorumView:
-    answer = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, code_of)
-    check(answer.error_code, answer.error_message)
-    (found,) = answer.topics[0].partitions
+    response = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, code_of)
+    check(response.error_code, response.error_message)
+    (found,) = response.topics[0].partitions
     check(found.error_code, found.error_message)
     ends = {one.replica_id: one.log_end_offset for one in found.current_voters}
     end_offset = ends.get(found.leader_id, found.high_watermark)
-    addresses = {node.node_id: _address_of(node) for node in answer.nodes}
+    addresses = {node.node_id: _address_of(node) for node in response.nodes}
 
     def view(replica: ReplicaState, role: str) -> ReplicaView:
         is_leader = replica.replica_id == found.leader_id
@@ -91,9 +91,9 @@ def view_quorum(cluster: Access) -> QuorumView:
     )
 
 
-def code_of(answer: DescribeQuorumResponse) -> int:
-    codes = [item.error_code for topic in answer.topics for item in topic.partitions]
-    return answer.error_code or next((code for code in codes if code), 0)
+def code_of(response: DescribeQuorumResponse) -> int:
+    codes = [item.error_code for topic in response.topics for item in topic.partitions]
+    return response.error_code or next((code for code in codes if code), 0)
 
 
 def _address_of(node: Node) -> str | None:
@@ -157,16 +157,16 @@ def voter_in(file: Path) -> AddRaftVoterRequest:
 
 
 def at_leader(
-    cluster: Access, request: Message, answer_type: type[Answer], code_of: Callable[[Any], int]
-) -> Answer:
+    cluster: Access, request: Message, response_type: type[Response], code_of: Callable[[Any], int]
+) -> Response:
     """The response of the quorum's leader, through the first server that responds."""
     reasons = []
     for server in cluster.servers():
         try:
-            answer = ask(cluster, server, request, answer_type)
-            if code_of(answer) in NOT_LEADING:
-                answer = ask(cluster, _leader_by(cluster, server), request, answer_type)
-            return answer
+            response = ask(cluster, server, request, response_type)
+            if code_of(response) in NOT_LEADING:
+                response = ask(cluster, _leader_by(cluster, server), request, response_type)
+            return response
         except AdminError as error:
             reasons.append(str(error))
     raise AdminError("; ".join(reasons))
@@ -175,9 +175,9 @@ def at_leader(
 def _leader_by(cluster: Access, controller: Address) -> Address:
     """The leader's address, according to another controller."""
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-    answer = ask(cluster, controller, request, DescribeClusterResponse)
-    check(answer.error_code, answer.error_message)
-    for one in answer.brokers:
-        if one.broker_id == answer.controller_id:
+    response = ask(cluster, controller, request, DescribeClusterResponse)
+    check(response.error_code, response.error_message)
+    for one in response.brokers:
+        if one.broker_id == response.controller_id:
             return Address(one.host, one.port)
     raise AdminError(f"{controller} does not know the leader of the quorum")

@@ -58,11 +58,11 @@ def alter(cluster: Access, targets: Mapping[Place, Replicas | None]) -> dict[Pla
             for topic, places in _by_topic(some).items()
         ]
         request = AlterPartitionReassignmentsRequest(TIMEOUT_MS, topics=topics)
-        answer = ask_any(cluster, request, AlterPartitionReassignmentsResponse)
-        check(answer.error_code, answer.error_message)
+        response = ask_any(cluster, request, AlterPartitionReassignmentsResponse)
+        check(response.error_code, response.error_message)
         refused |= {
             Place(topic.name, one.partition_index): one.error_message or words(one.error_code)
-            for topic in answer.responses
+            for topic in response.responses
             for one in topic.partitions
             if one.error_code
         }
@@ -72,8 +72,8 @@ def alter(cluster: Access, targets: Mapping[Place, Replicas | None]) -> dict[Pla
 def list_all(cluster: Access) -> dict[Place, Reassignment]:
     """The moves that are under way."""
     request = ListPartitionReassignmentsRequest(TIMEOUT_MS, None)
-    answer = ask_any(cluster, request, ListPartitionReassignmentsResponse)
-    check(answer.error_code, answer.error_message)
+    response = ask_any(cluster, request, ListPartitionReassignmentsResponse)
+    check(response.error_code, response.error_message)
     found = [
         Reassignment(
             Place(topic.name, one.partition_index),
@@ -81,7 +81,7 @@ def list_all(cluster: Access) -> dict[Place, Reassignment]:
             tuple(one.adding_replicas),
             tuple(one.removing_replicas),
         )
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     ]
     return {one.place: one for one in sorted(found, key=lambda one: one.place)}
@@ -101,11 +101,11 @@ def elect(cluster: Access, election: Election, places: Collection[Place] | None)
             ]
         )
         request = ElectLeadersRequest(election, topics, TIMEOUT_MS)
-        answer = ask_any(cluster, request, ElectLeadersResponse)
-        check(answer.error_code)
+        response = ask_any(cluster, request, ElectLeadersResponse)
+        check(response.error_code)
         outcomes |= {
             Place(topic.topic, one.partition_id): ErrorCode(one.error_code)
-            for topic in answer.replica_election_results
+            for topic in response.replica_election_results
             for one in topic.partition_result
         }
     return dict(sorted(outcomes.items()))

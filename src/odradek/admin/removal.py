@@ -191,6 +191,6 @@ def unregister(cluster: Access, broker: int, is_cordoned: bool) -> None:
         state = look_at(cluster)
         address = next(state.brokers[one].address for one in state.active)
         alter_configs(cluster, address, RESOURCE_CODES[Kind.BROKER], str(broker), {CORDONED: None})
-    answer = ask_any(cluster, UnregisterBrokerRequest(broker), UnregisterBrokerResponse)
-    if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
-        check(answer.error_code, answer.error_message)
+    response = ask_any(cluster, UnregisterBrokerRequest(broker), UnregisterBrokerResponse)
+    if response.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
+        check(response.error_code, response.error_message)

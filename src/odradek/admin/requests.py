@@ -25,7 +25,7 @@ from odradek.client.settings import ClientSettings
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.wire.codec import Message
 
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
 
 RETRY_S = 0.1
@@ -52,20 +52,20 @@ class Node(NamedTuple):
 
 
 def ask(
-    cluster: Access, address: Address, request: Message, answer_type: type[Answer], least_version: int = 0
-) -> Answer:
+    cluster: Access, address: Address, request: Message, response_type: type[Response], least_version: int = 0
+) -> Response:
     """One request to one broker; NoContact says why there is no response. Below the least version, the request could
     not say what is wanted: then this raises AdminError."""
     try:
         connection = _connection(cluster, address)
         _check_version(connection, request, least_version)
-        answer = connection.call(request, answer_type)
+        response = connection.call(request, response_type)
     except (ConnectionLost, KafkaError, ProtocolError) as error:
         raise _no_contact(address, error) from None
     except (InvalidProperty, OSError) as error:
         raise AdminError(f"bad client settings: {error}") from None
     cluster.kept[address] = Kept(connection, time.monotonic())
-    return answer
+    return response
 
 
 def _connection(cluster: Access, address: Address) -> Connection:
@@ -113,13 +113,15 @@ def _no_contact(address: Address, error: Exception) -> NoContact:
     return NoContact(f"{address}: {error}")
 
 
-def ask_any(cluster: Access, request: Message, answer_type: type[Answer], least_version: int = 0) -> Answer:
+def ask_any(
+    cluster: Access, request: Message, response_type: type[Response], least_version: int = 0
+) -> Response:
     """The response of the first server that gives one; brokers pass on to the controller what it must decide."""
     servers = cluster.servers()
     failures: list[NoContact] = []
     for address in sorted(servers, key=lambda one: one not in cluster.kept):
         try:
-            return ask(cluster, address, request, answer_type, least_version)
+            return ask(cluster, address, request, response_type, least_version)
         except NoContact as error:
             failures.append(error)
     if all(one.is_refused for one in failures):
@@ -152,9 +154,9 @@ def coordinator_of(cluster: Access, name: str, kind: int = GROUP_COORDINATOR) ->
 
     def find() -> Node:
         request = FindCoordinatorRequest(name, kind, [name])
-        answer = ask_any(cluster, request, FindCoordinatorResponse)
+        response = ask_any(cluster, request, FindCoordinatorResponse)
         found: Coordinator | FindCoordinatorResponse = (
-            answer.coordinators[0] if answer.coordinators else answer
+            response.coordinators[0] if response.coordinators else response
         )
         check(found.error_code, found.error_message, name)
         return Node(found.node_id, Address(found.host, found.port))
@@ -163,15 +165,19 @@ def coordinator_of(cluster: Access, name: str, kind: int = GROUP_COORDINATOR) ->
 
 
 def ask_coordinator(
-    cluster: Access, group: str, request: Message, answer_type: type[Answer], code_of: Callable[[Answer], int]
-) -> Answer:
+    cluster: Access,
+    group: str,
+    request: Message,
+    response_type: type[Response],
+    code_of: Callable[[Response], int],
+) -> Response:
     """The response of a group's coordinator. `code_of` finds the error code that says whether it is one."""
 
-    def attempt() -> Answer:
-        answer = ask(cluster, coordinator_of(cluster, group).address, request, answer_type)
-        code = code_of(answer)
+    def attempt() -> Response:
+        response = ask(cluster, coordinator_of(cluster, group).address, request, response_type)
+        code = code_of(response)
         if code in PASSING:
             check(code, None, group)
-        return answer
+        return response
 
     return retried(attempt)

@@ -243,12 +243,12 @@ def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
     """A broker's report on its disks."""
     try:
         address = Address(broker.host, broker.port)
-        answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
+        response = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
     except NoContact as error:
         return SILENT if error.is_refused or error.is_silent else UNKNOWN_DISKS
     except AdminError:
         return UNKNOWN_DISKS
-    return disks_in(answer.results)
+    return disks_in(response.results)
 
 
 def disks_in(directories: Iterable[DescribeLogDirsResult]) -> Disks:
@@ -315,12 +315,12 @@ def find_quorum(cluster: Access, address: Address) -> tuple[QuorumStatus | None,
     """The quorum, or why there is no information about it."""
     request = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
     try:
-        answer = ask(cluster, address, request, DescribeQuorumResponse)
+        response = ask(cluster, address, request, DescribeQuorumResponse)
     except AdminError as error:
         return None, "" if ErrorCode.UNSUPPORTED_VERSION.name in str(error) else str(error)
-    if answer.error_code:
-        return None, answer.error_message or ErrorCode(answer.error_code).name
-    (partition,) = answer.topics[0].partitions
+    if response.error_code:
+        return None, response.error_message or ErrorCode(response.error_code).name
+    (partition,) = response.topics[0].partitions
     if partition.error_code:
         return None, partition.error_message or ErrorCode(partition.error_code).name
     return quorum_status(partition), ""

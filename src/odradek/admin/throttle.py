@@ -87,6 +87,6 @@ def apply(cluster: Access, settings: Settings) -> None:
     ]
     if not resources:
         return
-    answer = ask_any(cluster, IncrementalAlterConfigsRequest(resources), IncrementalAlterConfigsResponse)
-    for one in answer.responses:
+    response = ask_any(cluster, IncrementalAlterConfigsRequest(resources), IncrementalAlterConfigsResponse)
+    for one in response.responses:
         check(one.error_code, one.error_message, one.resource_name)

@@ -141,10 +141,10 @@ def log_sizes(cluster: Access, partitions: Mapping[str, Sequence[int]]) -> dict[
     sizes: dict[Place, int] = {}
     for address in broker_addresses(cluster).values():
         try:
-            answer = ask(cluster, address, DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
+            response = ask(cluster, address, DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
         except NoContact:
             continue
-        for directory in answer.results:
+        for directory in response.results:
             for topic in directory.topics:
                 for found in topic.partitions:
                     place = Place(topic.name, found.partition_index)
@@ -226,16 +226,16 @@ def eligible_leaders(cluster: Access, names: Sequence[str]) -> dict[Place, Eligi
             [TopicRequest(name) for name in sorted(names)], cursor=cursor
         )
         try:
-            answer = ask_any(cluster, request, DescribeTopicPartitionsResponse)
+            response = ask_any(cluster, request, DescribeTopicPartitionsResponse)
         except NoContact:
             return found
-        for topic in answer.topics:
+        for topic in response.topics:
             for one in topic.partitions:
                 place = Place(topic.name or "", one.partition_index)
                 found[place] = Eligible(one.eligible_leader_replicas or [], one.last_known_elr or [])
-        if answer.next_cursor is None:
+        if response.next_cursor is None:
             return found
-        cursor = CursorInRequest(answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+        cursor = CursorInRequest(response.next_cursor.topic_name, response.next_cursor.partition_index)
 
 
 # Changing
@@ -243,8 +243,8 @@ def eligible_leaders(cluster: Access, names: Sequence[str]) -> dict[Place, Eligi
 
 def create_topics(cluster: Access, topics: Sequence[NewTopic]) -> dict[str, Outcome]:
     request = CreateTopicsRequest([_creatable(topic) for topic in topics], TIMEOUT_MS)
-    answer = ask_any(cluster, request, CreateTopicsResponse)
-    return {one.name: _outcome(one.error_code, one.error_message, one.name) for one in answer.topics}
+    response = ask_any(cluster, request, CreateTopicsResponse)
+    return {one.name: _outcome(one.error_code, one.error_message, one.name) for one in response.topics}
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -257,8 +257,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 def delete_topics(cluster: Access, names: Sequence[str]) -> dict[str, Outcome]:
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], list(names), TIMEOUT_MS)
-    answer = ask_any(cluster, request, DeleteTopicsResponse)
-    return {one.name or "": _outcome(one.error_code, one.error_message, one.name) for one in answer.responses}
+    response = ask_any(cluster, request, DeleteTopicsResponse)
+    return {
+        one.name or "": _outcome(one.error_code, one.error_message, one.name) for one in response.responses
+    }
 
 
 def add_partitions(
@@ -292,8 +294,8 @@ def delete_records(cluster: Access, ends: Mapping[Place, int]) -> dict[Place, in
             )
             for topic, partitions in by_topic(places).items()
         ]
-        answer = ask(cluster, address, DeleteRecordsRequest(topics, TIMEOUT_MS), DeleteRecordsResponse)
-        for topic in answer.topics:
+        response = ask(cluster, address, DeleteRecordsRequest(topics, TIMEOUT_MS), DeleteRecordsResponse)
+        for topic in response.topics:
             for one in topic.partitions:
                 place = Place(topic.name, one.partition_index)
                 outcomes[place] = _outcome(one.error_code, None, str(place)) or one.low_watermark

@@ -86,13 +86,13 @@ def list_transactions(cluster: Access, request: ListTransactionsRequest) -> list
         least_version = PATTERN_SINCE
     listed = []
     for broker_id, address in sorted(broker_addresses(cluster).items()):
-        answer = ask(cluster, address, request, ListTransactionsResponse, least_version)
-        _check(answer.error_code, f"broker {broker_id}")
-        if answer.unknown_state_filters:
-            raise AdminError(f"there is no state {', '.join(answer.unknown_state_filters)}")
+        response = ask(cluster, address, request, ListTransactionsResponse, least_version)
+        _check(response.error_code, f"broker {broker_id}")
+        if response.unknown_state_filters:
+            raise AdminError(f"there is no state {', '.join(response.unknown_state_filters)}")
         listed += [
             Listed(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
-            for each in answer.transaction_states
+            for each in response.transaction_states
         ]
     return sorted(listed, key=lambda each: (each.transactional_id, each.coordinator))
 
@@ -188,8 +188,8 @@ def write_abort_marker(cluster: Access, place: Place, abortion: Abortion) -> Non
     topics = [WritableTxnMarkerTopic(place.topic, [place.partition])]
     producer_id, producer_epoch, coordinator_epoch = abortion
     marker = WritableTxnMarker(producer_id, producer_epoch, False, topics, coordinator_epoch)
-    answer = ask(cluster, addresses[leader], WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse)
-    for result in answer.markers:
+    response = ask(cluster, addresses[leader], WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse)
+    for result in response.markers:
         for topic in result.topics:
             for partition in topic.partitions:
                 _check(partition.error_code, str(place))

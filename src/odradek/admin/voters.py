@@ -68,11 +68,11 @@ def odd(count: int) -> int:
 
 
 def find_quorum(cluster: Access) -> QuorumState:
-    answer = ask_any(cluster, DESCRIBE, DescribeQuorumResponse)
-    _check(answer.error_code, answer.error_message)
-    (found,) = answer.topics[0].partitions
+    response = ask_any(cluster, DESCRIBE, DescribeQuorumResponse)
+    _check(response.error_code, response.error_message)
+    (found,) = response.topics[0].partitions
     _check(found.error_code, found.error_message)
-    endpoints = {node.node_id: node.listeners[0] for node in answer.nodes if node.listeners}
+    endpoints = {node.node_id: node.listeners[0] for node in response.nodes if node.listeners}
     listener = next((one.name for one in endpoints.values()), "")
     known = _controllers(cluster, [Address(one.host, one.port) for one in endpoints.values()])
     return QuorumState(
@@ -107,12 +107,14 @@ def _controllers(cluster: Access, voters: Sequence[Address]) -> dict[int, Addres
     for address in voters:
         try:
             request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-            answer = ask(cluster.to_controllers(), address, request, DescribeClusterResponse, least_version=1)
+            response = ask(
+                cluster.to_controllers(), address, request, DescribeClusterResponse, least_version=1
+            )
         except AdminError as error:
             reasons.append(str(error))
             continue
-        if not answer.error_code:
-            return {one.broker_id: Address(one.host, one.port) for one in answer.brokers}
+        if not response.error_code:
+            return {one.broker_id: Address(one.host, one.port) for one in response.brokers}
     if reasons:
         cluster.warn(f"no new controller gets a vote, because the controllers cannot be asked: {reasons[0]}")
     return {}
@@ -137,17 +139,17 @@ def remove_voter(cluster: Access, cluster_id: str, replica: Replica) -> None:
 def _change(
     cluster: Access,
     request: AddRaftVoterRequest | RemoveRaftVoterRequest,
-    answer_type: type[AddRaftVoterResponse] | type[RemoveRaftVoterResponse],
+    response_type: type[AddRaftVoterResponse] | type[RemoveRaftVoterResponse],
     is_so_already: ErrorCode,
 ) -> None:
     """Ask again while the quorum cannot change its voters yet."""
     for attempt in range(ATTEMPTS):
-        answer = ask_any(cluster, request, answer_type)
-        code = ErrorCode(answer.error_code)
+        response = ask_any(cluster, request, response_type)
+        code = ErrorCode(response.error_code)
         if code in (ErrorCode.NONE, is_so_already):
             return
         if code not in PASSING or attempt == ATTEMPTS - 1:
-            _check(code, answer.error_message)
+            _check(code, response.error_message)
         time.sleep(RETRY_S)
 
 

@@ -4,7 +4,7 @@ The controller checks and decides (`controller.topics`). The response is sent on
 committed and this broker leads its partitions of them. If the metadata log cannot be written, as on a full disk, each
 topic is refused with KAFKA_STORAGE_ERROR; the same goes for every API that changes metadata.
 
-Left out: `timeout_ms`: the answer comes with the commit, or says that there was no controller in time.
+Left out: `timeout_ms`: the response comes with the commit, or says that there was no controller in time.
 """
 
 from odradek.apis.row import May, Need, Operation, Resource

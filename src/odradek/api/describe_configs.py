@@ -32,27 +32,27 @@ from odradek.wire.messages.describe_configs import (
 def handle(
     services: Services, request: Request, message: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
-    answer = DescribeConfigsResponse()
+    response = DescribeConfigsResponse()
     for wanted in message.resources:
-        answer.results.append(_describe(services, message, wanted))
+        response.results.append(_describe(services, message, wanted))
         yield
-    return answer
+    return response
 
 
 def _describe(
     services: Services, message: DescribeConfigsRequest, wanted: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    answer = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+    response = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
     try:
         entries = _entries(services, wanted)
     except KafkaError as error:
-        answer.error_code, answer.error_message = error.code, error.message
-        return answer
-    answer.error_message = None
-    answer.configs = [
+        response.error_code, response.error_message = error.code, error.message
+        return response
+    response.error_message = None
+    response.configs = [
         _result(entry, message.include_synonyms, message.include_documentation) for entry in entries
     ]
-    return answer
+    return response
 
 
 def _entries(services: Services, wanted: DescribeConfigsResource) -> list[ConfigEntry]:

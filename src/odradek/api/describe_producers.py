@@ -19,14 +19,14 @@ from odradek.wire.messages.describe_producers import (
 def handle(
     partitions: Partitions, request: Request, message: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
-    answer = DescribeProducersResponse()
+    response = DescribeProducersResponse()
     for topic in message.topics:
         results: list[PartitionResponse] = []
         for index in topic.partition_indexes:
             results.append(_describe(partitions, topic.name, index))
             yield
-        answer.topics.append(TopicResponse(topic.name, results))
-    return answer
+        response.topics.append(TopicResponse(topic.name, results))
+    return response
 
 
 def _describe(partitions: Partitions, topic: str, index: int) -> PartitionResponse:

@@ -27,7 +27,7 @@ from odradek.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-Answer = DescribeTopicPartitionsResponse
+Response = DescribeTopicPartitionsResponse
 LOOKED_AT_AT_ONCE = 500  # a topic that the caller may not see costs a decision, too
 
 
@@ -35,12 +35,12 @@ def access(message: DescribeTopicPartitionsRequest, version: int, may: May) -> t
     return (Need(Operation.DESCRIBE, Resource.TOPIC),) if message.topics else ()
 
 
-def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Steps[Answer]:
+def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Steps[Response]:
     cursor = message.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
         code = ErrorCode.INVALID_REQUEST
-        return Answer(
+        return Response(
             topics=[
                 _refused(topic.name, code, _operations(services, request, topic.name))
                 for topic in message.topics
@@ -52,25 +52,25 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
     is_shown = _everything if message.topics else _visible(services, request)
     most = services.node.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
-    answer = Answer()
+    response = Response()
     for name in (yield from _in_order(names or topics, lambda name: name >= first_topic and is_shown(name))):
         yield
         topic = topics.get(name)
         if topic is None:
-            answer.topics.append(_unknown(name, _operations(services, request, name)))
+            response.topics.append(_unknown(name, _operations(services, request, name)))
             continue
         if room <= 0:
-            answer.next_cursor = CursorInResponse(name, 0)
+            response.next_cursor = CursorInResponse(name, 0)
             break
         start = first_partition if name == first_topic else 0
         described = _describe(topic, start, room, online)
         described.topic_authorized_operations = _operations(services, request, name)
         room -= len(described.partitions)
-        answer.topics.append(described)
+        response.topics.append(described)
         if start + len(described.partitions) < len(topic.partitions):
-            answer.next_cursor = CursorInResponse(name, start + len(described.partitions))
+            response.next_cursor = CursorInResponse(name, start + len(described.partitions))
             break
-    return answer
+    return response
 
 
 def _everything(name: str) -> bool:

@@ -47,25 +47,25 @@ async def handle(
 
 
 async def _find(services: Services, request: Request, key_type: int, key: str) -> Coordinator:
-    answer = Coordinator(key=key, node_id=-1, host="", port=-1)
+    response = Coordinator(key=key, node_id=-1, host="", port=-1)
     kind = KINDS.get(key_type)
     if kind is None:
-        answer.error_code = ErrorCode.INVALID_REQUEST
-        answer.error_message = f"coordinator type {key_type} is not served"
-        return answer
+        response.error_code = ErrorCode.INVALID_REQUEST
+        response.error_message = f"coordinator type {key_type} is not served"
+        return response
     try:
         node_id = await services.coordination.get(kind).find(key)
     except KafkaError as error:
-        answer.error_code, answer.error_message = error.code, error.message
-        return answer
+        response.error_code, response.error_message = error.code, error.message
+        return response
     except OSError as error:  # the coordinators' code cannot be read, for lack of a descriptor
-        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
-        return answer
+        response.error_code, response.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        return response
     broker = services.cluster.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.caller.listener) if broker else None
     if endpoint is None:
-        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answer.error_message = "the coordinator is not available"
-        return answer
-    answer.node_id, answer.host, answer.port = node_id, endpoint.host, endpoint.port
-    return answer
+        response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        response.error_message = "the coordinator is not available"
+        return response
+    response.node_id, response.host, response.port = node_id, endpoint.host, endpoint.port
+    return response

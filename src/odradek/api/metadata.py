@@ -81,13 +81,13 @@ def describe(
     services: Services, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
 ) -> Steps[MetadataResponse]:
     image = services.cluster.image
-    answer = MetadataResponse(
+    response = MetadataResponse(
         brokers=brokers(image, request.caller.listener),
         cluster_id=image.cluster_id,
         controller_id=services.cluster.next_controller_id(),
     )
     if message.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = cluster_operations(services.authorizer, request)
+        response.cluster_authorized_operations = cluster_operations(services.authorizer, request)
     for topic in _described(services, request, message, refused):
         yield
         if topic is None:
@@ -95,8 +95,8 @@ def describe(
         if message.include_topic_authorized_operations:
             bits = operations(services.authorizer, request, Resource.TOPIC, topic.name or "")
             topic = replace(topic, topic_authorized_operations=bits)
-        answer.topics.append(topic)
-    return answer
+        response.topics.append(topic)
+    return response
 
 
 def _described(

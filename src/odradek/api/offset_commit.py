@@ -35,9 +35,9 @@ def handle(
     if not known and refused:
         return OffsetCommitResponse(topics=refused)
 
-    def add_refused(answer: OffsetCommitResponse) -> OffsetCommitResponse:
-        answer.topics += refused
-        return answer
+    def add_refused(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        response.topics += refused
+        return response
 
     parts = yield from cut(known, "partitions")
     if len(parts) == 1:

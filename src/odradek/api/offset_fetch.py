@@ -44,16 +44,16 @@ def hide(message: OffsetFetchRequest, response: OffsetFetchResponse, may: May) -
         _hide(group, named.get(group.group_id, set()), may)
 
 
-def _hide(answer: Any, named: Container[str], may: May) -> None:
+def _hide(response: Any, named: Container[str], may: May) -> None:
     """A topic without a name is one whose id is not known."""
     shown: list[Any] = []
-    for topic in answer.topics:
+    for topic in response.topics:
         if topic.name and not may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
             if topic.name not in named:
                 continue
             _deny(topic.partitions)
         shown.append(topic)
-    answer.topics = shown
+    response.topics = shown
 
 
 def _deny(partitions: Sequence[Any]) -> None:
@@ -75,7 +75,7 @@ def handle(services: Services, request: Request, message: OffsetFetchRequest) ->
     else:
         refused = yield from _ids_to_names(services, message)
         yield from services.coordination.groups.handle_many(
-            request, message, lambda answer: _names_to_ids(services, answer, refused)
+            request, message, lambda response: _names_to_ids(services, response, refused)
         )
 
 
@@ -101,12 +101,12 @@ def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Steps[Refu
     return refused
 
 
-def _names_to_ids(services: Services, answer: OffsetFetchResponse, refused: Refused) -> OffsetFetchResponse:
+def _names_to_ids(services: Services, response: OffsetFetchResponse, refused: Refused) -> OffsetFetchResponse:
     """Offsets of deleted topics have no id to return: they are left out."""
-    for group in answer.groups:
+    for group in response.groups:
         for topic in group.topics:
             there = services.cluster.image.topics.get(topic.name)
             topic.topic_id = there.id if there else topic.topic_id
         group.topics = [topic for topic in group.topics if topic.topic_id != NO_TOPIC_ID]
         group.topics += refused.get(group.group_id, [])
-    return answer
+    return response

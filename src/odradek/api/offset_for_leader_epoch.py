@@ -30,24 +30,24 @@ def access(message: OffsetForLeaderEpochRequest, version: int, may: May) -> tupl
 def handle(
     partitions: Partitions, request: Request, message: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    answer = OffsetForLeaderEpochResponse()
+    response = OffsetForLeaderEpochResponse()
     for topic in message.topics:
         results: list[EpochEndOffset] = []
         for asked in topic.partitions:
             results.append(_find(partitions, topic.topic, asked))
             yield
-        answer.topics.append(OffsetForLeaderTopicResult(topic.topic, results))
-    return answer
+        response.topics.append(OffsetForLeaderTopicResult(topic.topic, results))
+    return response
 
 
 def _find(partitions: Partitions, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    answer = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
+    response = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
     try:
         leader = partitions.replicas.leader(topic, asked.partition)
         leader.check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
-        answer.error_code = error.code
-        return answer
-    answer.error_code = ErrorCode.NONE
-    answer.leader_epoch, answer.end_offset = leader.end_offset_for_epoch(asked.leader_epoch)
-    return answer
+        response.error_code = error.code
+        return response
+    response.error_code = ErrorCode.NONE
+    response.leader_epoch, response.end_offset = leader.end_offset_for_epoch(asked.leader_epoch)
+    return response

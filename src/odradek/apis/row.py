@@ -85,7 +85,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     advertised_min_version: int
-    answers: Answers
+    responses: Answers
     access: Access
     items: tuple[Items, ...]
     copied: tuple[str, ...]  # fields of the request that its refusal repeats

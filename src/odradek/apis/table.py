@@ -101,7 +101,7 @@ _BY_NAME: dict[str, Schema] = {schema.name: schema for schema in SCHEMAS.values(
 def _api(
     name: str,
     listeners: tuple[ListenerKind, ...],
-    answers: Answers,
+    responses: Answers,
     access: Access,
     *items: Items,
     module: str = "",
@@ -125,7 +125,7 @@ def _api(
         schema.min_version,
         schema.max_version if max_version is None else max_version,
         schema.min_version if advertised_min_version is None else advertised_min_version,
-        answers,
+        responses,
         access,
         items,
         copied,

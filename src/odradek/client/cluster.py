@@ -8,7 +8,7 @@ Any broker is asked for metadata, but not one that did not answer or whose word 
 another: it may be cut off from the cluster and not know it.
 
 An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
-wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
+wrong address, and a user who waits for a response: that takes `first_contact_timeout_s`.
 
 Clusters are borrowed (`borrow_cluster`): one user at a time, and afterwards kept for the next user in this
 process with equal settings, with those of its connections that are idle. A forked child starts with none.
@@ -65,7 +65,7 @@ NOBODY_REACHED = ". Check kafka.bootstrap.servers, and that the brokers are runn
 MISSING_TOPIC_PATIENCE_S = 3.0  # all brokers need a moment to learn of a new topic
 
 Address = tuple[str, int]
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
 
 
@@ -160,21 +160,21 @@ class Cluster:
                     raise
                 deadline.pause(error)
 
-    def ask(self, purpose: str, request: Message, answer_type: type[Answer]) -> Answer:
+    def ask(self, purpose: str, request: Message, response_type: type[Response]) -> Response:
         """Ask any broker; retry until one responds or time is up."""
-        return self._retrying(purpose, lambda: self._ask_anyone(request, answer_type))
+        return self._retrying(purpose, lambda: self._ask_anyone(request, response_type))
 
-    def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
+    def _ask_anyone(self, request: Message, response_type: type[Response]) -> Response:
         """Known brokers first, then those the settings name: they may all have moved."""
         known = [(node.host, node.port) for node in self._nodes.values()]
         addresses = dict.fromkeys([*known, *self.settings.bootstrap])
         reasons = []
         for address in sorted(addresses, key=lambda one: self._doubted.get(one, 0)):
             try:
-                answer = self._connection(*address).call(request, answer_type)
+                response = self._connection(*address).call(request, response_type)
                 self.was_reached = True
                 self._answered_last = address
-                return answer
+                return response
             except ConnectionLost as error:
                 self._doubt(address)
                 reasons.append(str(error))
@@ -194,9 +194,9 @@ class Cluster:
     def topic_names(self) -> list[str]:
         """Every topic that is not Kafka's own."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = self.ask("list topics", request, MetadataResponse)
-        self._learn(answer)
-        return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
+        response = self.ask("list topics", request, MetadataResponse)
+        self._learn(response)
+        return sorted(topic.name for topic in response.topics if topic.name and not topic.is_internal)
 
     def partitions_of(self, topics: Iterable[str], *, create: bool = False) -> list[TopicPartition]:
         """All partitions of the topics, in order. `MissingTopic` names one that does not exist."""
@@ -241,15 +241,15 @@ class Cluster:
     def _ask_for_topics(self, names: list[str], create: bool) -> list[MetadataResponseTopic]:
         wanted = [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = self._ask_anyone(request, MetadataResponse)
-        self._learn(answer)
-        return answer.topics
+        response = self._ask_anyone(request, MetadataResponse)
+        self._learn(response)
+        return response.topics
 
-    def _learn(self, answer: MetadataResponse) -> None:
+    def _learn(self, response: MetadataResponse) -> None:
         self._nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers
+            broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers
         }
-        for topic in answer.topics:
+        for topic in response.topics:
             for partition in topic.partitions:
                 key = TopicPartition(topic.name or "", partition.partition_index)
                 if partition.leader_id in self._nodes:
@@ -306,12 +306,12 @@ class Cluster:
             timeout_ms=int(self.settings.request_timeout_s * 1000),
         )
         try:
-            answer = self.connection(node).call(request, ListOffsetsResponse)
+            response = self.connection(node).call(request, ListOffsetsResponse)
         except ConnectionLost:
             self._forget_leaders(timestamps)
             raise
         offsets = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for result in topic.partitions:
                 partition = TopicPartition(topic.name, result.partition_index)
                 if result.error_code:
@@ -342,8 +342,8 @@ class Cluster:
         )
 
         def commit() -> None:
-            answer = self.connection(self._coordinator_of(group)).call(request, OffsetCommitResponse)
-            for topic in answer.topics:
+            response = self.connection(self._coordinator_of(group)).call(request, OffsetCommitResponse)
+            for topic in response.topics:
                 for result in topic.partitions:
                     if result.error_code:
                         code = ErrorCode(result.error_code)
@@ -358,8 +358,8 @@ class Cluster:
         )
 
         def ask() -> dict[TopicPartition, int]:
-            answer = self.connection(self._coordinator_of(group)).call(request, OffsetFetchResponse)
-            found = answer.groups[0] if answer.groups else answer
+            response = self.connection(self._coordinator_of(group)).call(request, OffsetFetchResponse)
+            found = response.groups[0] if response.groups else response
             if found.error_code:
                 code = ErrorCode(found.error_code)
                 raise KafkaError(code, f"offsets of group {group}: {code.name}")
@@ -378,8 +378,8 @@ class Cluster:
     def coordinator(self, kind: int, key: str) -> Node:
         """The coordinator of a group or a transactional id, asked for once; a retry is the caller's."""
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        answer = self._ask_anyone(request, FindCoordinatorResponse)
-        found = answer.coordinators[0] if answer.coordinators else answer
+        response = self._ask_anyone(request, FindCoordinatorResponse)
+        found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             code = ErrorCode(found.error_code)
             raise KafkaError(code, f"coordinator of {COORDINATED[kind]} {key}: {code.name}")
@@ -389,11 +389,11 @@ class Cluster:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def ask() -> ProducerId:
-            answer = self._ask_anyone(request, InitProducerIdResponse)
-            if answer.error_code:
-                code = ErrorCode(answer.error_code)
+            response = self._ask_anyone(request, InitProducerIdResponse)
+            if response.error_code:
+                code = ErrorCode(response.error_code)
                 raise KafkaError(code, f"no producer id: {code.name}")
-            return ProducerId(answer.producer_id, answer.producer_epoch)
+            return ProducerId(response.producer_id, response.producer_epoch)
 
         return self._retrying("get a producer id", ask)
 

@@ -34,7 +34,7 @@ MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
 
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 
 class ConnectionLost(Exception):
@@ -49,7 +49,7 @@ class _Pending(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
-    answer_type: type[Message]
+    response_type: type[Message]
 
 
 class Connection:
@@ -78,17 +78,17 @@ class Connection:
     def is_expired(self) -> bool:
         return time.monotonic() >= self._best_before_s
 
-    def call(self, request: Message, answer_type: type[Answer]) -> Answer:
-        self.send(request, answer_type)
-        return cast(Answer, self.receive())
+    def call(self, request: Message, response_type: type[Response]) -> Response:
+        self.send(request, response_type)
+        return cast(Response, self.receive())
 
-    def send(self, request: Message, answer_type: type[Message]) -> None:
+    def send(self, request: Message, response_type: type[Message]) -> None:
         api_key: int = request.API_KEY  # type: ignore[attr-defined]
         version = self.version_of(api_key)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         frame = encode_request(request, api_key, version, correlation_id, self._settings.client_id)
-        self._pending.append(_Pending(correlation_id, api_key, version, answer_type))
+        self._pending.append(_Pending(correlation_id, api_key, version, response_type))
         try:
             self._socket.sendall(frame)
         except OSError as error:
@@ -103,11 +103,11 @@ class Connection:
             if not SIZE.size <= length <= MAX_ANSWER_BYTES:
                 raise ProtocolError(f"a response of {length} bytes")
             self._receive_exactly(frame := bytearray(length))
-            answer = _read_answer(memoryview(frame), pending)
+            response = _read_response(memoryview(frame), pending)
         except (OSError, ProtocolError) as error:
             raise self._lost(error) from error
         self._pending.popleft()
-        return answer
+        return response
 
     def _receive_exactly(self, buffer: bytearray) -> None:
         view, position = memoryview(buffer), 0
@@ -168,9 +168,9 @@ class Connection:
         )
 
     def _ask_versions(self) -> None:
-        answer = self.call(ApiVersionsRequest(), ApiVersionsResponse)
-        _check(answer.error_code, "")
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        response = self.call(ApiVersionsRequest(), ApiVersionsResponse)
+        _check(response.error_code, "")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _authenticate(self) -> None:
         from odradek.client.sasl import start_authentication
@@ -189,14 +189,14 @@ class Connection:
         conversation = start_authentication(sasl)
         message = next(conversation)
         while True:
-            answer = self.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
-            _check(answer.error_code, answer.error_message or "authentication failed")
+            response = self.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+            _check(response.error_code, response.error_message or "authentication failed")
             try:
-                message = conversation.send(answer.auth_bytes)
+                message = conversation.send(response.auth_bytes)
             except StopIteration:
                 break
-        if answer.session_lifetime_ms > 0:
-            self._best_before_s = time.monotonic() + SESSION_SHARE * answer.session_lifetime_ms / 1000
+        if response.session_lifetime_ms > 0:
+            self._best_before_s = time.monotonic() + SESSION_SHARE * response.session_lifetime_ms / 1000
 
 
 def _is_no_tls(error: Exception) -> bool:
@@ -213,7 +213,7 @@ def _check(error_code: int, message: str) -> None:
         raise KafkaError(ErrorCode(error_code), message)
 
 
-def _read_answer(frame: memoryview, pending: _Pending) -> Message:
+def _read_response(frame: memoryview, pending: _Pending) -> Message:
     (correlation_id,) = SIZE.unpack_from(frame)
     if correlation_id != pending.correlation_id:
         raise ProtocolError(f"response {correlation_id} instead of {pending.correlation_id}")
@@ -222,5 +222,5 @@ def _read_answer(frame: memoryview, pending: _Pending) -> Message:
         if frame[position]:
             raise ProtocolError("a response header has unknown tagged fields")
         position += 1
-    answer, _ = read_message(pending.answer_type, pending.version, frame, position)
-    return answer
+    response, _ = read_message(pending.response_type, pending.version, frame, position)
+    return response

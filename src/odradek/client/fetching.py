@@ -115,10 +115,10 @@ class RangeReader:
 
     def _ask_leader(self) -> Chunk:
         leader = self.cluster.leader(self.partition)
-        answer = self.cluster.connection(leader.node).call(self._request(leader.epoch), FetchResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code))
-        result = answer.responses[0].partitions[0]
+        response = self.cluster.connection(leader.node).call(self._request(leader.epoch), FetchResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        result = response.responses[0].partitions[0]
         code = ErrorCode(result.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._gone()

@@ -88,13 +88,13 @@ class _Lane:
             request = _request(batches, self._timeout_ms, self._transactional_id)
             self._connection.send(request, ProduceResponse)
 
-    def answers(self) -> Iterator[tuple[_Outgoing, _Answer]]:
+    def responses(self) -> Iterator[tuple[_Outgoing, _Answer]]:
         while self._sent:
             response = self._connection.receive()
             assert isinstance(response, ProduceResponse)
-            answers = _answers(response)
+            responses = _answers(response)
             for outgoing in self._sent.popleft():
-                yield outgoing, answers.get(outgoing.partition, NO_ANSWER)
+                yield outgoing, responses.get(outgoing.partition, NO_ANSWER)
             self.send()
 
 
@@ -232,11 +232,11 @@ class Producer:
         failed: set[TopicPartition] = set()
         for lane in self._lanes:
             try:
-                for outgoing, answer in lane.answers():
+                for outgoing, response in lane.responses():
                     self._cluster.was_reached = True
-                    if self._is_written(outgoing, answer.code, after_failure=outgoing.partition in failed):
+                    if self._is_written(outgoing, response.code, after_failure=outgoing.partition in failed):
                         written.add(id(outgoing))
-                        self._note_offset(outgoing, answer)
+                        self._note_offset(outgoing, response)
                     else:
                         failed.add(outgoing.partition)
             except ConnectionLost as error:
@@ -244,9 +244,9 @@ class Producer:
         self._lanes = []
         self._unanswered = [outgoing for outgoing in self._unanswered if id(outgoing) not in written]
 
-    def _note_offset(self, outgoing: _Outgoing, answer: _Answer) -> None:
-        if outgoing.is_first and answer.code is ErrorCode.NONE and answer.base_offset >= 0:
-            self.first_offsets[outgoing.partition] = answer.base_offset
+    def _note_offset(self, outgoing: _Outgoing, response: _Answer) -> None:
+        if outgoing.is_first and response.code is ErrorCode.NONE and response.base_offset >= 0:
+            self.first_offsets[outgoing.partition] = response.base_offset
 
     def _is_written(self, outgoing: _Outgoing, code: ErrorCode, after_failure: bool) -> bool:
         """False: worth a retry. Raises an error that no retry can change."""

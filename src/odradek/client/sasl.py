@@ -63,8 +63,8 @@ def _fetch_token(sasl: SaslSettings) -> str:
         headers={"Authorization": f"Basic {credentials}", "Accept": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=TOKEN_REQUEST_TIMEOUT_S) as answer:
-            return str(json.load(answer)["access_token"])
+        with urllib.request.urlopen(request, timeout=TOKEN_REQUEST_TIMEOUT_S) as response:
+            return str(json.load(response)["access_token"])
     except (urllib.error.URLError, ValueError, KeyError, TimeoutError) as error:
         raise _refused(f"no token from {sasl.token_url}: {error}") from error
 

@@ -96,12 +96,12 @@ class TransactionalProducer:
             request = InitProducerIdRequest(
                 transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
             )
-            answer = self._connection().call(request, InitProducerIdResponse)
-            if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            response = self._connection().call(request, InitProducerIdResponse)
+            if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                 self._halve_timeout()
                 return ask()
-            self._check(answer.error_code)
-            return ProducerId(answer.producer_id, answer.producer_epoch)
+            self._check(response.error_code)
+            return ProducerId(response.producer_id, response.producer_epoch)
 
         self._identity = self._retrying(f"initialize transactional id {self.transactional_id}", ask)
         own = TransactionalState(self.transactional_id, ProducerState(self._identity))
@@ -135,10 +135,10 @@ class TransactionalProducer:
         )
 
         def ask() -> None:
-            answer = self._connection().call(request, AddPartitionsToTxnResponse)
+            response = self._connection().call(request, AddPartitionsToTxnResponse)
             refused = {
                 (topic.name, one.partition_index): ErrorCode(one.partition_error_code)
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for one in topic.results_by_partition
                 if one.partition_error_code
             }

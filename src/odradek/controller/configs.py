@@ -86,8 +86,8 @@ def incremental_alter_configs(
 
     records, outcomes = _alter(image, request.resources, config, change)
     responses = [incremental.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
-    answer = incremental.IncrementalAlterConfigsResponse(responses=responses)
-    return ([] if request.validate_only else records), answer
+    response = incremental.IncrementalAlterConfigsResponse(responses=responses)
+    return ([] if request.validate_only else records), response
 
 
 def _alter(

@@ -40,7 +40,7 @@ class Administration:
             for group in self._groups.values()
             if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
         ]
-        return Decision(answers=[(token, ListGroupsResponse(groups=listed))])
+        return Decision(responses=[(token, ListGroupsResponse(groups=listed))])
 
     # --- DescribeGroups ---
 
@@ -48,7 +48,7 @@ class Administration:
         self, request: DescribeGroupsRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         described = [self._describe(group_id, version) for group_id in request.groups]
-        return Decision(answers=[(token, DescribeGroupsResponse(groups=described))])
+        return Decision(responses=[(token, DescribeGroupsResponse(groups=described))])
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._groups.get(group_id)
@@ -71,7 +71,7 @@ class Administration:
             DeletableGroupResult(group_id, self._delete(group_id, caller, decision))
             for group_id in request.groups_names
         ]
-        decision.answers.append((token, DeleteGroupsResponse(results=results)))
+        decision.responses.append((token, DeleteGroupsResponse(results=results)))
         return decision
 
     def _delete(self, group_id: str, caller: Caller, decision: Decision) -> ErrorCode:

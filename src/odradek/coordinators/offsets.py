@@ -203,7 +203,7 @@ class Offsets:
         decision = self._commit(request.commit, check, token, now_ms)
         decision.producer = request.producer
         decision.is_verified = request.is_verified
-        decision.answers = [(token, in_transaction(response)) for _, response in decision.answers]
+        decision.responses = [(token, in_transaction(response)) for _, response in decision.responses]
         return decision
 
     def _commit(
@@ -223,7 +223,7 @@ class Offsets:
                     record = _commit_record(request.group_id, topic, partition, now_ms, expire_ms)
                     decision.records.append(record)
             response.topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
-        decision.answers.append((token, response))
+        decision.responses.append((token, response))
         return decision
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> PartitionCheck | None:
@@ -265,7 +265,7 @@ class Offsets:
         self, request: EndTransaction, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         return Decision(
-            answers=[(token, ErrorCode.NONE)],
+            responses=[(token, ErrorCode.NONE)],
             producer=request.producer,
             marker=request.marker,
             transaction_version=request.transaction_version,
@@ -299,7 +299,7 @@ class Offsets:
             if group.error_code != ErrorCode.NONE:
                 raise KafkaError(ErrorCode(group.error_code))
             response = _as_single_group(group)
-        return Decision(answers=[(token, response)])
+        return Decision(responses=[(token, response)])
 
     def _fetch_group(
         self, request: OffsetFetchRequestGroup, require_stable: bool
@@ -350,7 +350,7 @@ class Offsets:
         group.check_offset_delete()
         decision = Decision()
         topics = [self._delete_topic(group, topic, decision) for topic in request.topics]
-        decision.answers.append((token, OffsetDeleteResponse(topics=topics)))
+        decision.responses.append((token, OffsetDeleteResponse(topics=topics)))
         return decision
 
     def _delete_topic(

@@ -16,12 +16,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.coordinators.journal import Journal
 from odradek.coordinators.runtime import (
-    Answer,
     Coordinator,
     Decision,
     Effect,
     Note,
     Ready,
+    Response,
     Shard,
     ShardState,
     StateBatch,
@@ -227,7 +227,7 @@ class Runner(Generic[AnyCoordinator]):
         if ready.batch is None or self._append(ready.batch):
             for note in ready.notes:
                 self._write(note)
-        self._send(ready.answers)
+        self._send(ready.responses)
         for effect in ready.effects:
             self._begin(effect)
 
@@ -264,8 +264,8 @@ class Runner(Generic[AnyCoordinator]):
         else:
             self._carry_out(self._shard.committed(self._journal.high_watermark))
 
-    def _send(self, answers: Iterable[Answer]) -> None:
-        for token, response in answers:
+    def _send(self, responses: Iterable[Response]) -> None:
+        for token, response in responses:
             try:
                 token(response)
             except Exception:

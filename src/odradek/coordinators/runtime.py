@@ -45,7 +45,7 @@ from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
 
 Token = Callable[[Any], None]  # the runner calls it with the response; coordinators only keep it
-Answer = tuple[Token, Any]
+Response = tuple[Token, Any]
 StateRecord = tuple[Any, Any | None]
 EncodedRecord = tuple[bytes, bytes | None]
 Effect = Any  # what there is depends on the kind of coordinator
@@ -92,7 +92,7 @@ class Decision:
     """
 
     records: list[StateRecord] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    responses: list[Response] = field(default_factory=list)
     undo: Callable[[], None] | None = None
     producer: Producer | None = None
     marker: Marker | None = None
@@ -112,7 +112,7 @@ class Ready:
 
     batch: StateBatch | None = None
     notes: Sequence[Note] = ()
-    answers: Sequence[Answer] = ()
+    responses: Sequence[Response] = ()
     effects: Sequence[Effect] = ()
 
 
@@ -272,7 +272,7 @@ class Shard:
             self._pending.append((last_uncommitted, []))
         self.coordinator.loaded(now_ms)
 
-    def resigned(self) -> list[Answer]:
+    def resigned(self) -> list[Response]:
         """The partition's leadership is lost. Every open request is refused; the shard must not be used any more."""
         self.state = ShardState.RESIGNED
         refused = [
@@ -288,7 +288,7 @@ class Shard:
 
     def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Ready:
         if self.state is not ShardState.ACTIVE:
-            return Ready(answers=[(token, self.coordinator.refuse(request, self._refusal()))])
+            return Ready(responses=[(token, self.coordinator.refuse(request, self._refusal()))])
         assert token not in self._requests, "a token names one open request"
         self._requests[token] = request
         try:
@@ -303,7 +303,7 @@ class Shard:
         try:
             return self.coordinator.handle(request, version, caller, token, now_ms)
         except KafkaError as error:
-            return Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
+            return Decision(responses=[(token, self.coordinator.refuse(request, error.code))])
 
     def decided(self, decision: Decision) -> Ready:
         """The coordinator has decided on an event that is no request."""
@@ -334,7 +334,7 @@ class Shard:
         if decision.marker is not None and decision.producer is not None:
             self.coordinator.replay_marker(decision.producer, decision.marker)
 
-    def append_failed(self, code: ErrorCode) -> list[Answer]:
+    def append_failed(self, code: ErrorCode) -> list[Response]:
         """The batch is not in the log, nor a part of it.
 
         All requests that would have got a response are refused, and the request itself, even if it was to wait.
@@ -342,7 +342,7 @@ class Shard:
         decision = self._take_appending()
         if decision.undo is not None:
             decision.undo()
-        tokens = dict.fromkeys(token for token, _ in decision.answers)
+        tokens = dict.fromkeys(token for token, _ in decision.responses)
         if self._appending_for is not None:
             tokens[self._appending_for] = None
         seen_by_client = APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -352,13 +352,13 @@ class Shard:
 
     def committed(self, high_watermark: int) -> Ready:
         """Everything below the high watermark is committed: what waited for it is ready."""
-        answers: list[Answer] = []
+        responses: list[Response] = []
         effects: list[Effect] = []
         while self._pending and self._pending[0][0] < high_watermark:
             for decision in self._pending.popleft()[1]:
-                answers += self._release(decision.answers)
+                responses += self._release(decision.responses)
                 effects += decision.effects
-        return Ready(answers=answers, effects=effects)
+        return Ready(responses=responses, effects=effects)
 
     # --- inside ---
 
@@ -375,7 +375,7 @@ class Shard:
         if self._pending:
             self._pending[-1][1].append(decision)
             return Ready(notes=decision.notes)
-        return Ready(None, decision.notes, self._release(decision.answers), decision.effects)
+        return Ready(None, decision.notes, self._release(decision.responses), decision.effects)
 
     def _encode(self, decision: Decision) -> StateBatch:
         try:
@@ -399,7 +399,7 @@ class Shard:
         decision, self._appending = self._appending, None
         return decision
 
-    def _release(self, answers: list[Answer]) -> list[Answer]:
-        for token, _ in answers:
+    def _release(self, responses: list[Response]) -> list[Response]:
+        for token, _ in responses:
             self._requests.pop(token, None)
-        return answers
+        return responses

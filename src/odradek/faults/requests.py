@@ -15,9 +15,9 @@ from typing import Any
 from odradek.apis.items import Division, merge
 from odradek.apis.messages import request_type
 from odradek.apis.table import is_served, named
-from odradek.faults.answers import READS, SESSION_ERRORS, Answers, read_response, refusal, request_frame
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
+from odradek.faults.responses import READS, SESSION_ERRORS, Answers, read_response, refusal, request_frame
 from odradek.faults.wires import CLIENTS, Wires
 from odradek.serving.conversation import RequestHandler
 from odradek.serving.request import Request

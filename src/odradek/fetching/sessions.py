@@ -51,22 +51,22 @@ class Wanted:
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
-    def has_news(self, answer: Fetched) -> bool:
+    def has_news(self, response: Fetched) -> bool:
         return bool(
-            answer.length
-            or answer.error_code
-            or answer.divergence
-            or answer.preferred_replica >= 0
-            or answer.high_watermark != self.told_high_watermark
-            or answer.log_start_offset != self.told_log_start_offset
+            response.length
+            or response.error_code
+            or response.divergence
+            or response.preferred_replica >= 0
+            or response.high_watermark != self.told_high_watermark
+            or response.log_start_offset != self.told_log_start_offset
         )
 
-    def told(self, answer: Fetched) -> None:
+    def told(self, response: Fetched) -> None:
         """After an error everything is news again. So it is after a divergence: a replica then cuts its log, and takes
-        nothing else from the answer."""
-        is_lost = answer.error_code or answer.divergence is not None
-        self.told_high_watermark = -1 if is_lost else answer.high_watermark
-        self.told_log_start_offset = -1 if is_lost else answer.log_start_offset
+        nothing else from the response."""
+        is_lost = response.error_code or response.divergence is not None
+        self.told_high_watermark = -1 if is_lost else response.high_watermark
+        self.told_log_start_offset = -1 if is_lost else response.log_start_offset
 
     def ask(self, asked: "FetchPartition") -> None:
         """What the client wants now. In another leader epoch it may have thrown away what it was told in the last."""

@@ -64,8 +64,8 @@ class Ledger:
             name=NAME, num_partitions=PARTITIONS, replication_factor=replicas, configs=configs
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        answer = self._cluster.ask(f"create topic {NAME}", request, CreateTopicsResponse)
-        for result in answer.topics:
+        response = self._cluster.ask(f"create topic {NAME}", request, CreateTopicsResponse)
+        for result in response.topics:
             code = ErrorCode(result.error_code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 reason = result.error_message or code.name

@@ -9,7 +9,7 @@ from odradek.mirror.copying import Clients
 from odradek.mirror.file import ClusterSettings, MirrorSettings
 
 CLIENT_ID = "odradek-mirror"
-GRACE_S = 10.0  # that an answer may take longer than what it waits for
+GRACE_S = 10.0  # that a response may take longer than what it waits for
 
 
 def cluster_of(settings: ClusterSettings, *, waits_s: float = 0.0) -> Cluster:

@@ -37,7 +37,7 @@ REJOIN = (
     ErrorCode.MEMBER_ID_REQUIRED,
 )
 
-Answer = TypeVar("Answer", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 log = logging.getLogger("odradek.mirror")
 
@@ -101,10 +101,10 @@ class Member:
 
     # Requests
 
-    def _ask(self, request: Message, answer_type: type[Answer]) -> Answer:
+    def _ask(self, request: Message, response_type: type[Response]) -> Response:
         if self._coordinator is None:
             self._coordinator = self._cluster.coordinator(GROUP, self._group)
-        return self._cluster.connection(self._coordinator).call(request, answer_type)
+        return self._cluster.connection(self._coordinator).call(request, response_type)
 
     def _check(self, error_code: int) -> None:
         if error_code:
@@ -122,18 +122,18 @@ class Member:
             protocols=[protocol],
         )
         self._wake.clear()
-        answer = self._ask(request, JoinGroupResponse)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._member_id = answer.member_id
-        self._check(answer.error_code)
-        self._member_id, self._generation = answer.member_id, answer.generation_id
-        is_leader = answer.leader == answer.member_id
-        shares = self._shares(answer) if is_leader else []
+        response = self._ask(request, JoinGroupResponse)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = response.member_id
+        self._check(response.error_code)
+        self._member_id, self._generation = response.member_id, response.generation_id
+        is_leader = response.leader == response.member_id
+        shares = self._shares(response) if is_leader else []
         self._owned = self._sync(shares)
         self._take(Assignment(self._owned, is_leader))
 
-    def _shares(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        owned = {one.member_id: sharing.decode(one.metadata) for one in answer.members}
+    def _shares(self, response: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        owned = {one.member_id: sharing.decode(one.metadata) for one in response.members}
         shares = sharing.assigned(owned, self._wanted())
         return [SyncGroupRequestAssignment(member, sharing.encode(those)) for member, those in shares.items()]
 
@@ -146,16 +146,16 @@ class Member:
             protocol_name=PROTOCOL,
             assignments=shares,
         )
-        answer = self._ask(request, SyncGroupResponse)
-        self._check(answer.error_code)
-        return sharing.decode(answer.assignment)
+        response = self._ask(request, SyncGroupResponse)
+        self._check(response.error_code)
+        return sharing.decode(response.assignment)
 
     def _stay(self) -> None:
         """Until there is a reason to join again."""
         while not self._wake.wait(HEARTBEAT_S):
             request = HeartbeatRequest(self._group, self._generation, self._member_id)
-            answer = self._ask(request, HeartbeatResponse)
-            self._check(answer.error_code)
+            response = self._ask(request, HeartbeatResponse)
+            self._check(response.error_code)
 
     def _leave(self) -> None:
         """So that the others need not wait for the end of our session."""

@@ -53,7 +53,7 @@ def spans_of(positions: Iterable[Position]) -> list[Span]:
 
 def to_target(positions: Iterable[Position], offset: int) -> int | None:
     """An offset of the copy from which no record is missing that is at the source's offset or after it. None: nothing
-    is known about offsets so low, and the copy's first record is the answer."""
+    is known about offsets so low, and the copy's first record is the response."""
     return _translated(spans_of(positions), offset)
 
 
@@ -63,11 +63,11 @@ def to_source(positions: Iterable[Position], offset: int) -> int | None:
 
 
 def _translated(spans: Iterable[Span], offset: int) -> int | None:
-    answer = None
+    response = None
     for span in spans:
         if offset < span.begin:
             break
         at_or_after = span.end - offset
         reached = span.target + max(span.records - at_or_after, 0) if at_or_after > 0 else span.target_end
-        answer = max(answer or 0, reached)
-    return answer
+        response = max(response or 0, reached)
+    return response

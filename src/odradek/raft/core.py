@@ -221,13 +221,13 @@ class Raft(Leadership):
     def _handle_fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         """Only the driver knows whether the snapshot still exists: it may be older than the newest."""
         error = self._check_leader_request(request)
-        answer = FetchSnapshotResponse(error, self.role.leader_id, self.epoch, request.snapshot_id)
+        response = FetchSnapshotResponse(error, self.role.leader_id, self.epoch, request.snapshot_id)
         if error is not NONE:
-            return answer
+            return response
         assert isinstance(self.role, Leader)
         self._note_contact(self.role, request.replica)
         data = ReadSnapshot(request.position, request.max_bytes)
-        return answer._replace(position=request.position, data=data)
+        return response._replace(position=request.position, data=data)
 
     def _check_leader_request(self, request: FetchRequest | FetchSnapshotRequest) -> ErrorCode:
         error = self._check_request(request.cluster_id, request.epoch, request.replica.node_id)

@@ -67,12 +67,12 @@ def describe(cluster: Access, options: Namespace) -> None:
         raise Exit(1, "Only one of --status or --replication should be specified with describe sub-command")
     if options.status and options.human_readable:
         raise Exit(1, "The option --human-readable is only supported along with --replication")
-    answer = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, code_of)
-    (found,) = answer.topics[0].partitions
+    response = at_leader(cluster, DESCRIBE, DescribeQuorumResponse, code_of)
+    (found,) = response.topics[0].partitions
     if options.replication:
         show_replication(found, options.human_readable)
     else:
-        show_status(cluster, answer, found)
+        show_status(cluster, response, found)
 
 
 def leader_in(found: PartitionDataInResponse) -> ReplicaState:
@@ -107,7 +107,7 @@ def _time(time_ms: int, is_human: bool) -> str:
     return f"{max(time.time_ns() // 1_000_000 - time_ms, 0)} ms ago"
 
 
-def show_status(cluster: Access, answer: DescribeQuorumResponse, found: PartitionDataInResponse) -> None:
+def show_status(cluster: Access, response: DescribeQuorumResponse, found: PartitionDataInResponse) -> None:
     leader = leader_in(found)
     slowest = min(found.current_voters, key=lambda one: one.log_end_offset)
     behind_ms = -1
@@ -117,7 +117,7 @@ def show_status(cluster: Access, answer: DescribeQuorumResponse, found: Partitio
         behind_ms = leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp
     endpoints = {
         node.node_id: [f"{one.name}://{one.host}:{one.port}" for one in node.listeners]
-        for node in answer.nodes
+        for node in response.nodes
     }
     for name, value in (
         ("ClusterId", metadata(cluster).cluster_id),

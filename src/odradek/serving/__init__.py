@@ -38,7 +38,7 @@ Not obvious:
   DescribeTransactions, ConsumerGroupDescribe. Produce and Fetch have codecs of their own and ask for each topic, at
   each read.
 - Nobody is asked while everybody may do everything. Without an authorizer (`serving.authorizer.AllowAll`) the road
-  looks once for each request whether that is so. Answers of `serving.standard_authorizer` are
+  looks once for each request whether that is so. Responses of `serving.standard_authorizer` are
   remembered with the connection until its generation changes; a node's own requests are never denied. A forwarded
   request is authorized where it arrives, and again at the controller, as its client.
 - No request blocks the event loop (`serving.turns`): work on many items is a generator that yields every few of

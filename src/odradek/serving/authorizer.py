@@ -4,7 +4,7 @@ An authorizer says whether a caller may do an operation to a resource. Without o
 may do everything, and then nobody is asked: `allows_all` is looked at once for each request. With ACLs it is
 `serving.standard_authorizer`.
 
-What it said about a caller is remembered with the connection, until the generation of its answers changes. A node may
+What it said about a caller is remembered with the connection, until the generation of its responses changes. A node may
 do everything: its own requests are never denied.
 """
 
@@ -34,7 +34,7 @@ class Authorizer(Protocol):
 
     @property
     def generation(self) -> int:
-        """Changes whenever an answer may have changed."""
+        """Changes whenever a response may have changed."""
 
     def may(self, caller: Caller, operation: Operation, resource: Resource, name: str | None) -> bool:
         """True if the caller may do this to the resource of that name, or to some resource of the type (None). The
@@ -64,14 +64,14 @@ class Remembered:
 
     def may(self, operation: Operation, resource: Resource, name: str | None) -> bool:
         key = operation, resource, name
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._authorizer.may(self.caller, operation, resource, name)
+        response = self._answers.get(key)
+        if response is None:
+            response = self._authorizer.may(self.caller, operation, resource, name)
             if name is None or len(name) <= LONGEST_REMEMBERED:
                 if len(self._answers) >= MOST_REMEMBERED:
                     self._answers.clear()
-                self._answers[key] = answer
-        return answer
+                self._answers[key] = response
+        return response
 
 
 def check_has_acls(authorizer: Authorizer) -> None:

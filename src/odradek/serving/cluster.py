@@ -136,15 +136,15 @@ class Cluster:
         return response
 
     async def at_leader(
-        self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
+        self, request: Request, message: Message, response: Callable[[], Awaitable[Any]]
     ) -> Any:
         """For requests that only the leader of the quorum can handle: `answer` here if this node leads, otherwise
         forward it. A request on a controller listener is always handled here: its sender looks for the leader
         itself."""
         if self.is_for_controller(request) or self.leads:
-            return await answer()
+            return await response()
 
         async def answer_here(message: Message, version: int, caller: Caller) -> Any:
-            return await answer()
+            return await response()
 
         return await self.metadata.forward(message, request.version, request.caller, answer_here)

@@ -16,8 +16,8 @@ from odradek.wire.codec import Message, Steps
 Amend = Callable[[Any], Any]
 
 
-def as_it_is(answer: Any) -> Any:
-    return answer
+def as_it_is(response: Any) -> Any:
+    return response
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -111,10 +111,10 @@ class Refused:
         return ", ".join(self.names) + (f" and {rest} more" if rest else "")
 
 
-def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> None:
+def _log_refused_items(request: "Request", items: Items, responses: list[Any]) -> None:
     """One line for each code. Of a large response only a part is looked at: it is about to be written in turns."""
     by_code: dict[int, Refused] = {}
-    for name, item in _looked_at(items, answers):
+    for name, item in _looked_at(items, responses):
         code = code_of(item)
         if code:
             refused = by_code.get(code)
@@ -127,26 +127,26 @@ def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> 
         log_refusal(request, str(refused), code, refused.reason)
 
 
-def _looked_at(items: Items, answers: list[Any]) -> Iterator[tuple[Callable[[], str], Any]]:
+def _looked_at(items: Items, responses: list[Any]) -> Iterator[tuple[Callable[[], str], Any]]:
     """Items that may have a code, each with a function that names it."""
     inner = items.inner
-    for answer in answers[:MAX_LOOKED_AT]:
+    for response in responses[:MAX_LOOKED_AT]:
         if inner is None or inner.inner is not None:
-            yield partial(_name_of, answer, items), answer
+            yield partial(_name_of, response, items), response
         if inner is not None and inner.inner is not None:
-            yield from _looked_at(inner, getattr(answer, inner.response))
+            yield from _looked_at(inner, getattr(response, inner.response))
         elif inner is not None:
-            for item in getattr(answer, inner.response)[:MAX_LOOKED_AT]:
-                yield partial(_name_of_inner, answer, items, item, inner), item
+            for item in getattr(response, inner.response)[:MAX_LOOKED_AT]:
+                yield partial(_name_of_inner, response, items, item, inner), item
 
 
-def _name_of_inner(answer: Any, items: Items, item: Any, inner: Items) -> str:
-    return f"{_name_of(answer, items)}, partition {_name_of(item, inner)}"
+def _name_of_inner(response: Any, items: Items, item: Any, inner: Items) -> str:
+    return f"{_name_of(response, items)}, partition {_name_of(item, inner)}"
 
 
-def _name_of(answer: Any, items: Items) -> str:
+def _name_of(response: Any, items: Items) -> str:
     """By a name if it has one, else by an id or a number, else by its list."""
-    values = [getattr(answer, name) for name in items.names] or [items.request]
+    values = [getattr(response, name) for name in items.names] or [items.request]
     names = [value for value in values if isinstance(value, str) and value]
     if not names and isinstance(values[-1], list):  # the parts of an entity with quotas
         return ", ".join(

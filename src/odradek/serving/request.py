@@ -37,7 +37,7 @@ class Request(Reply):
         self.session = session  # None if it came on no connection
         # What it is about or waits for, as log lines show it, if that is known.
         self.subject: object = None
-        # Called if the client is gone before there is an answer.
+        # Called if the client is gone before there is a response.
         self.on_abandoned: Callable[[], None] | None = None
         self.rest: Rest | None = None
         self.amend: Amend | None = None  # the last change to the response, if there is one
@@ -47,7 +47,7 @@ class Request(Reply):
         self.refusals: list[tuple[str, int, str | None, bool]] | None = None  # to be logged with the response
         self.size = 0  # of its frame, if that is large
         self.frame_size = 0  # whatever its size; only if it is metered
-        self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
+        self.unfinished: asyncio.Task[None] | None = None  # writes a large response, in several turns
 
     def then(self, rest: Rest) -> None:
         """The handler returns without a response: this is to be awaited for it, and later requests on the connection

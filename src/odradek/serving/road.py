@@ -45,7 +45,7 @@ class Route(NamedTuple):
     api: Api
     message_type: type[Message]
     handle: Callable[[Request, Any], Any]
-    answers: Answers
+    responses: Answers
     counter: ApiCount
     is_asked_here: bool  # whether its caller may have what it asks for; else the handler asks
     access: Callable[[Any, int, May], tuple[Need, ...]] | None  # where the needs depend on the request
@@ -93,7 +93,7 @@ class Road:
             api,
             message_type,
             handle,
-            api.answers,
+            api.responses,
             self._services.node.metrics.of_api(api_key),
             self._kind not in access.asked_by_handler,
             getattr(module, access.function) if access.function else None,
@@ -118,11 +118,11 @@ class Road:
         return self._handle(route, request, message)
 
     def _handle(self, route: Route, request: Request, message: Message) -> Effect | None:
-        answers = route.answers
+        responses = route.responses
         try:
-            if answers is AT_ONCE:
+            if responses is AT_ONCE:
                 response = route.handle(request, message)
-            elif answers is WAITS:
+            elif responses is WAITS:
                 return self._finish(request, message, route.handle(request, message))
             else:
                 steps: Steps[Message | None] = route.handle(request, message)

@@ -70,10 +70,13 @@ def encode_fetch_response(
 ) -> list[R | bytes | bytearray]:
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
-        answer = topics[0].partitions[0]
-        if not (answer.aborted or answer.error_code or answer.divergence) and answer.preferred_replica < 0:
+        response = topics[0].partitions[0]
+        if (
+            not (response.aborted or response.error_code or response.divergence)
+            and response.preferred_replica < 0
+        ):
             session = SESSION.pack(throttle_ms, error_code, session_id)
-            return _encode_one_answer(version, correlation_id, session, topics[0], answer)
+            return _encode_one_response(version, correlation_id, session, topics[0], response)
     return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics, throttle_ms))
 
 
@@ -89,14 +92,14 @@ def encode_in_steps(
     return encoder.encode(correlation_id, error_code, session_id, topics, throttle_ms)
 
 
-def _encode_one_answer(
-    version: int, correlation_id: int, session: bytes, topic: FetchedTopic[R], answer: FetchedPartition[R]
+def _encode_one_response(
+    version: int, correlation_id: int, session: bytes, topic: FetchedTopic[R], response: FetchedPartition[R]
 ) -> list[R | bytes | bytearray]:
     """The most common response: one partition, and nothing unusual about it."""
     flexible = version >= FLEXIBLE
     before = _one_partition_of(version, topic.name, topic.topic_id)
-    fields = PARTITION_V5.pack(*answer[:5]) + _no_aborted(version, answer.aborted is None)
-    length, records = answer.length, answer.records
+    fields = PARTITION_V5.pack(*response[:5]) + _no_aborted(version, response.aborted is None)
+    length, records = response.length, response.records
     count = encoded_count(length, flexible)
     behind = NO_TAGS if flexible else b""
     size = (
@@ -201,22 +204,22 @@ class _Encoder(Generic[R]):
                 yield
         self.write_no_tags()
 
-    def write_partition(self, answer: FetchedPartition[R]) -> None:
+    def write_partition(self, response: FetchedPartition[R]) -> None:
         if self.version >= 5:
-            self.out += PARTITION_V5.pack(*answer[:5])
+            self.out += PARTITION_V5.pack(*response[:5])
         else:
-            self.out += PARTITION_V4.pack(*answer[:4])
-        self.write_aborted(answer.aborted)
+            self.out += PARTITION_V4.pack(*response[:4])
+        self.write_aborted(response.aborted)
         if self.version >= PREFERRED_REPLICA_SINCE:
-            self.out += INT32.pack(answer.preferred_replica)
-        self.write_count(answer.length)  # a length is written like a count
-        if answer.length and answer.records is not None:
-            self.parts.append(answer.records)
-            self.records_size += answer.length
+            self.out += INT32.pack(response.preferred_replica)
+        self.write_count(response.length)  # a length is written like a count
+        if response.length and response.records is not None:
+            self.parts.append(response.records)
+            self.records_size += response.length
             self.out = bytearray()
             self.parts.append(self.out)
         if self.flexible:
-            self.write_partition_tags(answer.divergence, answer.leader)
+            self.write_partition_tags(response.divergence, response.leader)
 
     def write_aborted(self, aborted: list[tuple[int, int]] | None) -> None:
         """Null where the client did not ask for committed records only."""

@@ -277,36 +277,36 @@ def encode_produce_response(
 ) -> Buffer:
     """A whole frame."""
     if len(topics) == 1 and version >= LOG_START_SINCE and not throttle_ms:
-        name, topic_id, answers = topics[0]
-        if len(answers) == 1 and answers[0].error_code == 0:
-            return _encode_one_answer(version, correlation_id, name, topic_id, answers[0])
-    return drain(encode_answers_in_steps(version, correlation_id, topics, throttle_ms))
+        name, topic_id, responses = topics[0]
+        if len(responses) == 1 and responses[0].error_code == 0:
+            return _encode_one_response(version, correlation_id, name, topic_id, responses[0])
+    return drain(encode_responses_in_steps(version, correlation_id, topics, throttle_ms))
 
 
-def _encode_one_answer(
-    version: int, correlation_id: int, name: str, topic_id: UUID, answer: ProducedPartition
+def _encode_one_response(
+    version: int, correlation_id: int, name: str, topic_id: UUID, response: ProducedPartition
 ) -> bytes:
     """The most common response: a few numbers between bytes that hardly ever change."""
-    size, before, behind = _around_one_answer(version, name, topic_id)
+    size, before, behind = _around_one_response(version, name, topic_id)
     return (
         RESPONSE_START.pack(size, correlation_id)
         + before
-        + _ANSWER.pack(answer.index, 0, answer.base_offset, answer.time_ms, answer.log_start_offset)
+        + _ANSWER.pack(response.index, 0, response.base_offset, response.time_ms, response.log_start_offset)
         + behind
     )
 
 
 @lru_cache(REMEMBERED_TOPICS)
-def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
+def _around_one_response(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
     """The frame's size, and the bytes around the numbers of its one partition."""
     topic = ProducedTopic(name, topic_id, [ProducedPartition(0)])
-    frame = bytes(drain(encode_answers_in_steps(version, 0, [topic])))
+    frame = bytes(drain(encode_responses_in_steps(version, 0, [topic])))
     (size,) = SIZE.unpack_from(frame)
     start = frame.index(_ANSWER.pack(0, 0, -1, -1, -1))
     return size, frame[RESPONSE_START.size : start], frame[start + _ANSWER.size :]
 
 
-def encode_answers_in_steps(
+def encode_responses_in_steps(
     version: int, correlation_id: int, topics: list[ProducedTopic], throttle_ms: int = 0
 ) -> Steps[bytearray]:
     flexible = version >= FLEXIBLE
@@ -318,8 +318,8 @@ def encode_answers_in_steps(
     for topic in topics:
         _write_topic_key(out, topic, version)
         _write_count(out, len(topic.partitions), flexible)
-        for count, answer in enumerate(topic.partitions):
-            _write_partition(out, answer, version, flexible, addresses)
+        for count, response in enumerate(topic.partitions):
+            _write_partition(out, response, version, flexible, addresses)
             if count % ELEMENTS_PER_STEP == 0:
                 yield
         if flexible:
@@ -357,27 +357,27 @@ def _write_string(out: bytearray, text: str | None, flexible: bool) -> None:
 
 
 def _write_partition(
-    out: bytearray, answer: ProducedPartition, version: int, flexible: bool, addresses: dict[Address, None]
+    out: bytearray, response: ProducedPartition, version: int, flexible: bool, addresses: dict[Address, None]
 ) -> None:
     if version < LOG_START_SINCE:
-        out += _ANSWER_V4.pack(answer.index, answer.error_code, answer.base_offset, answer.time_ms)
+        out += _ANSWER_V4.pack(response.index, response.error_code, response.base_offset, response.time_ms)
         return
     out += _ANSWER.pack(
-        answer.index, answer.error_code, answer.base_offset, answer.time_ms, answer.log_start_offset
+        response.index, response.error_code, response.base_offset, response.time_ms, response.log_start_offset
     )
-    if answer.error_code == 0:
+    if response.error_code == 0:
         out += NOTHING_TO_SAY if flexible else NOTHING_TO_SAY_V8 if version >= 8 else b""
         return
     if version >= 8:
-        _write_count(out, len(answer.record_errors), flexible)
-        for index, reason in answer.record_errors:
+        _write_count(out, len(response.record_errors), flexible)
+        for index, reason in response.record_errors:
             out += _INT32.pack(index)
             _write_string(out, reason, flexible)
             if flexible:
                 out.append(0)
-        _write_string(out, answer.error_message, flexible)
+        _write_string(out, response.error_message, flexible)
     if flexible:
-        _write_leader(out, getattr(answer, "leader_hint", None), addresses)
+        _write_leader(out, getattr(response, "leader_hint", None), addresses)
 
 
 def _write_leader(out: bytearray, hint: LeaderHint | None, addresses: dict[Address, None]) -> None:

@@ -57,7 +57,7 @@ class SimClient:
         self.reads: Held = set()
         self.wants: Held = set()
         self.told: Held | None = None  # what the coordinator was last told of, for sure
-        self.is_unsure = False  # an answer was lost: say everything
+        self.is_unsure = False  # a response was lost: say everything
         self.has_new_subscription = False
         self.paused_until_ms = 0
 
@@ -192,7 +192,7 @@ class Simulation:
         response = self.world.send(sent)
         self.world.append_error = None
         if fate > 0.93:
-            client.is_unsure = True  # its answer never arrived
+            client.is_unsure = True  # its response never arrived
             return
         client.take(sent, response)
 

@@ -40,7 +40,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
         self.topics = TopicsNow(MetadataImage("cluster"))
         self._topic_ids = itertools.count(100)
         self._tokens = itertools.count()
-        self.answers: dict[int, Any] = {}
+        self.responses: dict[int, Any] = {}
         for name, count in topics.items():
             self.create_topic(name, count)
         self.start()
@@ -99,15 +99,15 @@ class World(CoordinatorWorld[GroupCoordinator]):
     # --- events ---
 
     def send(self, request: Any, version: int = 1, client_id: str = "client", host: str = "host") -> Any:
-        """The answer, if there is one at once; everything appended is committed at once."""
-        return self.answers.pop(self.post(request, version, client_id, host), None)
+        """The response, if there is one at once; everything appended is committed at once."""
+        return self.responses.pop(self.post(request, version, client_id, host), None)
 
     def post(self, request: Any, version: int, client_id: str = "client", host: str = "host") -> int:
-        """Answers the token under which the answer will be in `answers`."""
+        """Answers the token under which the response will be in `answers`."""
         token = next(self._tokens)
         self.last_records = []
         caller = Caller(address=host, client_id=client_id)
-        self.runner.handle(request, version, caller, partial(self.answers.__setitem__, token))
+        self.runner.handle(request, version, caller, partial(self.responses.__setitem__, token))
         return token
 
     def advance(self, duration_ms: int) -> None:

@@ -34,7 +34,7 @@ def read_named(assignment: bytes) -> Named:
 
 
 class OldSimClient:
-    """`next_request` follows from `phase`; at most one is under way, and its answer may take a while."""
+    """`next_request` follows from `phase`; at most one is under way, and its response may take a while."""
 
     def __init__(self, topics: list[str]) -> None:
         self.topics = topics
@@ -65,38 +65,40 @@ class OldSimClient:
         self.phase = "join"
         self.reads = set()
 
-    def take(self, answer: object, topics: dict[str, int]) -> None:
-        if isinstance(answer, JoinGroupResponse):
-            self._joined(answer, topics)
-        elif isinstance(answer, SyncGroupResponse | HeartbeatResponse) and answer.error_code in START_OVER:
+    def take(self, response: object, topics: dict[str, int]) -> None:
+        if isinstance(response, JoinGroupResponse):
+            self._joined(response, topics)
+        elif (
+            isinstance(response, SyncGroupResponse | HeartbeatResponse) and response.error_code in START_OVER
+        ):
             self.member_id = ""
             self.rejoin()
-        elif isinstance(answer, SyncGroupResponse) and answer.error_code == 0:
-            self.reads = read_named(answer.assignment)
+        elif isinstance(response, SyncGroupResponse) and response.error_code == 0:
+            self.reads = read_named(response.assignment)
             self.phase = "stable"
-        elif isinstance(answer, SyncGroupResponse | HeartbeatResponse) and answer.error_code != 0:
+        elif isinstance(response, SyncGroupResponse | HeartbeatResponse) and response.error_code != 0:
             self.rejoin()
 
-    def _joined(self, answer: JoinGroupResponse, topics: dict[str, int]) -> None:
-        if answer.error_code in START_OVER:
+    def _joined(self, response: JoinGroupResponse, topics: dict[str, int]) -> None:
+        if response.error_code in START_OVER:
             self.member_id = ""
-        elif answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-        elif answer.error_code == 0:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
+        elif response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        elif response.error_code == 0:
+            self.member_id, self.generation = response.member_id, response.generation_id
             self.phase = "sync"
             self.assignments, self.assigned_from = {}, None
-            if answer.leader == answer.member_id:
+            if response.leader == response.member_id:
                 self.assigned_from = topics
-                self.assignments = lead(answer, topics)
+                self.assignments = lead(response, topics)
 
 
-def lead(answer: JoinGroupResponse, topics: dict[str, int]) -> dict[str, dict[str, list[int]]]:
+def lead(response: JoinGroupResponse, topics: dict[str, int]) -> dict[str, dict[str, list[int]]]:
     """Each topic's partitions in turn among those who read it."""
-    assignments: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in answer.members}
+    assignments: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in response.members}
     reads = {
         member.member_id: read_message(ConsumerProtocolSubscription, 0, member.metadata, 2)[0].topics
-        for member in answer.members
+        for member in response.members
     }
     for topic, count in topics.items():
         readers = sorted(member_id for member_id, names in reads.items() if topic in names)
@@ -133,11 +135,11 @@ class MigrationSimulation(Simulation):
             if client.assigned_from not in (None, self._topic_counts()):
                 client.rejoin()  # a leader looks after its topics
             client.token = self.world.post(*client.next_request())
-        if client.token in self.world.answers:
-            answer = self.world.answers.pop(client.token)
+        if client.token in self.world.responses:
+            response = self.world.responses.pop(client.token)
             client.token = None
-            client.take(answer, self._topic_counts())
-            if isinstance(answer, SyncGroupResponse):
+            client.take(response, self._topic_counts())
+            if isinstance(response, SyncGroupResponse):
                 client.read_at = self.world.topics.image
 
     def old_leave(self) -> None:

@@ -32,7 +32,7 @@ def size(partitions: Partitions) -> int:
 def check_valid(
     members: dict[str, MemberSpec], counts: dict[UUID, int], found: dict[str, Partitions]
 ) -> None:
-    """Everybody has an answer, of topics it reads; each partition that is read has one owner."""
+    """Everybody has a response, of topics it reads; each partition that is read has one owner."""
     assert found.keys() == members.keys()
     for member_id, partitions in found.items():
         assert partitions.keys() <= members[member_id].topics

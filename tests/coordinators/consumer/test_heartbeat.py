@@ -199,7 +199,7 @@ def test_a_lost_answer_is_made_up_for() -> None:
     world.grow_topic("foo", 4)
     epoch, owned = one.epoch, one.owned
     one.beat()
-    one.epoch, one.owned = epoch, owned  # the answer never arrived
+    one.epoch, one.owned = epoch, owned  # the response never arrived
     assert one.full().error_code == 0
     assert (one.epoch, one.owned) == (2, world.partitions("foo:0,1,2,3"))
 
@@ -242,8 +242,8 @@ def test_commits_in_a_transaction_need_the_current_epoch_or_no_member_at_all() -
 
     def commit(member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
         request = OffsetCommitRequest(GROUP, epoch, member_id, instance_id, topics=topics)
-        answer = world.send(TransactionalCommit(request, Producer(7, 0), is_verified=True), version=3)
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
+        response = world.send(TransactionalCommit(request, Producer(7, 0), is_verified=True), version=3)
+        return ErrorCode(response.topics[0].partitions[0].error_code)
 
     assert commit("one", 2) is ErrorCode.NONE
     assert commit("one", 1) is ErrorCode.ILLEGAL_GENERATION
@@ -640,8 +640,8 @@ def test_describe_tells_everything() -> None:
     world = World(foo=2)
     one = Client(world, "one", "foo", rack_id="left", server_assignor="range")
     one.join()
-    answer = world.send(ConsumerGroupDescribeRequest(group_ids=[GROUP, "other"]))
-    group, other = answer.groups
+    response = world.send(ConsumerGroupDescribeRequest(group_ids=[GROUP, "other"]))
+    group, other = response.groups
     assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
     assert group.assignor_name == "range"
     (member,) = group.members

@@ -120,7 +120,7 @@ def classic_group(world: World, **fields: Any) -> OldClient:
     old = OldClient(world, "foo", **fields)
     assert old.join() is None, "the first rebalance is delayed"
     world.advance(3_000)
-    _, response = world.answers.popitem()
+    _, response = world.responses.popitem()
     old.member_id, old.generation = response.member_id, response.generation_id
     count = len(world.topics.image.topics["foo"].partitions)
     old.sync({old.member_id: {"foo": list(range(count))}})
@@ -175,7 +175,7 @@ def test_members_that_wait_in_a_rebalance_are_told_to_join_again() -> None:
     assert other.join() is None, "waits for the first member to rejoin"
     new = Client(world, "new", "foo")
     new.join()
-    assert [response.error_code for response in world.answers.values()] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert [response.error_code for response in world.responses.values()] == [ErrorCode.REBALANCE_IN_PROGRESS]
     assert world.group.members.keys() == {old.member_id, other.member_id, "new"}
     for _ in range(2):
         old.catch_up()
@@ -239,7 +239,7 @@ def test_a_partition_that_the_leader_gave_to_two_ends_with_one() -> None:
     other = OldClient(world, "foo")
     other.join()
     assert old.join() is not None
-    (_, response) = world.answers.popitem()
+    (_, response) = world.responses.popitem()
     other.member_id, other.generation = response.member_id, response.generation_id
     both = {"foo": [0, 1]}
     old.sync({old.member_id: both, other.member_id: both})

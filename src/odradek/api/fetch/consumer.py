@@ -50,10 +50,10 @@ class ConsumerFetch:
 
     def read(self, partitions: Iterable[Wanted]) -> None:
         for wanted in partitions:
-            answer = self.read_partition(wanted, self._size)
-            self._answers.append((wanted, answer))
-            self._size += answer.length
-            if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
+            response = self.read_partition(wanted, self._size)
+            self._answers.append((wanted, response))
+            self._size += response.length
+            if response.error_code or response.divergence is not None or response.preferred_replica >= 0:
                 self._ends_wait = True
 
     @property
@@ -108,8 +108,8 @@ class ConsumerFetch:
             if wait.is_over:
                 return
             position = len(wait)
-            answer = self._answers[position][1]
-            if self._news is not None and wanted.has_news(answer):
+            response = self._answers[position][1]
+            if self._news is not None and wanted.has_news(response):
                 self._news.add(position)
             try:
                 source = self._source_of(wanted)
@@ -117,7 +117,7 @@ class ConsumerFetch:
                 self._woken(position, error.code)
                 return
             wait.add(source)
-            if source.high_watermark != answer.high_watermark:
+            if source.high_watermark != response.high_watermark:
                 self._woken(position, ErrorCode.NONE)
             else:
                 wait.again(position)
@@ -126,15 +126,15 @@ class ConsumerFetch:
         """Read one partition again, and keep what was read of the others."""
         assert self._wait is not None
         wanted, before = self._answers[position]
-        answer = self.read_partition(wanted, self._size - before.length)
-        self._answers[position] = wanted, answer
-        self._size += answer.length - before.length
-        if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
+        response = self.read_partition(wanted, self._size - before.length)
+        self._answers[position] = wanted, response
+        self._size += response.length - before.length
+        if response.error_code or response.divergence is not None or response.preferred_replica >= 0:
             self._ends_wait = True
         if self._news is not None:
             self._news.add(position)
         if error or self._ends_wait or self._size >= self._min_bytes:
-            self._finish(is_fresh=self._size == answer.length)
+            self._finish(is_fresh=self._size == response.length)
         else:
             self._wait.again(position)
 
@@ -158,11 +158,11 @@ class ConsumerFetch:
         """Read those with data again: files may have been replaced meanwhile, and there is one limit for all."""
         size = 0
         for position in positions:
-            wanted, answer = self._answers[position]
-            if answer.length:
-                answer = self.read_partition(wanted, size)
-                self._answers[position] = wanted, answer
-                size += answer.length
+            wanted, response = self._answers[position]
+            if response.length:
+                response = self.read_partition(wanted, size)
+                self._answers[position] = wanted, response
+                size += response.length
 
     # --- responding ---
 
@@ -174,5 +174,5 @@ class ConsumerFetch:
         respond(self._request, self._session, self._answers)
 
 
-def _size_of(answers: Iterable[tuple[Wanted, Fetched]]) -> int:
-    return sum(answer.length for _, answer in answers)
+def _size_of(responses: Iterable[tuple[Wanted, Fetched]]) -> int:
+    return sum(response.length for _, response in responses)

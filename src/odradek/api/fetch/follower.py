@@ -65,16 +65,16 @@ class FollowerFetch:
     def _look_at(self, wanted: Wanted, read: Callable[[Wanted, int], Fetched]) -> None:
         before = self._answers.get(wanted)
         size_of_others = self._size - (before.length if before is not None else 0)
-        answer = self._answers[wanted] = read(wanted, size_of_others)
-        self._size = size_of_others + answer.length
+        response = self._answers[wanted] = read(wanted, size_of_others)
+        self._size = size_of_others + response.length
         if (
-            answer.error_code
-            or answer.divergence is not None
-            or 0 <= wanted.told_log_start_offset < answer.log_start_offset
-            or (self.hurries and answer.high_watermark != wanted.told_high_watermark)
+            response.error_code
+            or response.divergence is not None
+            or 0 <= wanted.told_log_start_offset < response.log_start_offset
+            or (self.hurries and response.high_watermark != wanted.told_high_watermark)
         ):
             self._ends_wait = True
-        self._known.looked_at(wanted, answer)
+        self._known.looked_at(wanted, response)
 
     @property
     def is_enough(self) -> bool:

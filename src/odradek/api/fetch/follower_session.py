@@ -150,14 +150,14 @@ class FollowerSession:
         due, self._due = self._due, {}
         return list(due)
 
-    def looked_at(self, wanted: Wanted, answer: Fetched) -> None:
+    def looked_at(self, wanted: Wanted, response: Fetched) -> None:
         """Watch the partition if there is nothing left to send or decide; otherwise it is due again."""
         leader = wanted.leader
         if (
             leader is None
             or leader.closed_with
-            or answer.error_code
-            or answer.divergence is not None
+            or response.error_code
+            or response.divergence is not None
             or wanted.asked.fetch_offset != leader.log.end_offset
             or self.replica_id not in leader.isr
         ):

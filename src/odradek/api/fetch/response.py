@@ -20,12 +20,12 @@ Topics = dict[TopicKey, FetchedTopic[Slice | bytearray]]
 NO_TOPICS: list[FetchedTopic[bytes]] = []
 
 
-def respond(request: Request, session: FetchSession, answers: Answers) -> None:
-    if len(answers) > MANY_PARTITIONS:
-        request.answer_in_steps(_encode(request, session, answers))
+def respond(request: Request, session: FetchSession, responses: Answers) -> None:
+    if len(responses) > MANY_PARTITIONS:
+        request.answer_in_steps(_encode(request, session, responses))
         return
     topics: Topics = {}
-    _tell(session, topics, answers)
+    _tell(session, topics, responses)
     found = [*topics.values()]
     parts = encode_fetch_response(
         request.version, request.correlation_id, 0, session.id, found, request.throttle_ms
@@ -51,9 +51,9 @@ def refuse_whole(request: Request, error: ErrorCode) -> None:
     request.answer_parts(parts)
 
 
-def _encode(request: Request, session: FetchSession, answers: Answers) -> Steps[Sequence[Part]]:
+def _encode(request: Request, session: FetchSession, responses: Answers) -> Steps[Sequence[Part]]:
     topics: Topics = {}
-    yield from in_pieces(answers, partial(_tell, session, topics))
+    yield from in_pieces(responses, partial(_tell, session, topics))
     found, throttle_ms = list(topics.values()), request.throttle_ms
     version, correlation_id = request.version, request.correlation_id
     return (
@@ -61,16 +61,16 @@ def _encode(request: Request, session: FetchSession, answers: Answers) -> Steps[
     )
 
 
-def _tell(session: FetchSession, topics: Topics, answers: Answers) -> None:
+def _tell(session: FetchSession, topics: Topics, responses: Answers) -> None:
     """Put what is new into the response, and remember that the client knows it."""
-    for wanted, answer in answers:
-        if session.is_incremental and not answer.length and not wanted.has_news(answer):
+    for wanted, response in responses:
+        if session.is_incremental and not response.length and not wanted.has_news(response):
             continue
         if session.id:
-            wanted.told(answer)
-            if answer.length:
+            wanted.told(response)
+            if response.length:
                 session.move_to_end(wanted)
         topic = topics.get(wanted.topic_key)
         if topic is None:
             topic = topics[wanted.topic_key] = FetchedTopic(wanted.topic, wanted.topic_id, [])
-        topic.partitions.append(answer)
+        topic.partitions.append(response)

@@ -9,7 +9,7 @@ from typing import Any
 from odradek.api.produce.production import (
     ALL,
     MANY_PARTITIONS,
-    BatchAnswer,
+    BatchResponse,
     NotVerified,
     ProduceParts,
     Production,
@@ -42,7 +42,7 @@ from odradek.wire.produce import (
     TopicBatches,
 )
 
-Answer = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
+Response = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
 
 
 class ManyRecords(TakesLong):
@@ -63,7 +63,7 @@ class Appends:
     def __init__(self, parts: ProduceParts) -> None:
         self._parts = parts
         self._now_ms = parts.now_ms()
-        self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
+        self._batches: dict[Leader, list[tuple[BatchResponse, tuple[memoryview, BatchHeader]]]] = {}
         self.first_batches: list[tuple[Production, FirstBatch]] = []  # that begin a transaction, unverified
         # What they are written with, or why not: by partition, producer id and producer epoch.
         self._verified: dict[tuple[Leader, int, int], Verification | KafkaError] = {}
@@ -80,11 +80,11 @@ class Appends:
                 name: str | None = topic.name
                 if request.version >= TOPIC_IDS_SINCE:
                     name = self.name_of(topic)
-                answers = [
+                responses = [
                     self._add(production, message, name, index, records)
                     for index, records in topic.partitions
                 ]
-                production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
+                production.responses.append(ProducedTopic(topic.name, topic.topic_id, responses))
         except TakesLong:
             self._take_back(production)
             raise
@@ -96,11 +96,11 @@ class Appends:
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
         self.first_batches = [each for each in self.first_batches if each[0] is not production]
-        for answer in production.batches:
-            gathered = self._batches[answer.leader]
+        for response in production.batches:
+            gathered = self._batches[response.leader]
             gathered.pop()
             if not gathered:
-                del self._batches[answer.leader]
+                del self._batches[response.leader]
 
     async def add_in_turns(
         self,
@@ -114,16 +114,16 @@ class Appends:
         try:
             return self._add(production, message, topic, index, records)
         except ManyRecords as many:
-            answer = BatchAnswer(index, many.leader)
+            response = BatchResponse(index, many.leader)
             try:
                 batch = await self._prepare_in_turns(many)
             except KafkaError as error:
                 production.refused(topic, index, error)
-                answer.refuse(error)
+                response.refuse(error)
             else:
-                production.batches.append(answer)
-                self._batches.setdefault(many.leader, []).append((answer, batch))
-            return answer
+                production.batches.append(response)
+                self._batches.setdefault(many.leader, []).append((response, batch))
+            return response
 
     async def _prepare_in_turns(self, many: ManyRecords) -> Prepared:
         """The codecs work in a thread, and do not block the event loop."""
@@ -154,7 +154,7 @@ class Appends:
             refused = ProducedPartition(index, error.code, error_message=error.message or None)
             maybe_hint(self._parts.cluster, production.request, topic, refused)
             return refused
-        answer = BatchAnswer(index, leader)
+        response = BatchResponse(index, leader)
         try:
             if message.acks == ALL and not leader.has_enough_replicas:
                 leader.check_enough_replicas()
@@ -163,15 +163,15 @@ class Appends:
             batch = self._checked(leader, records, production)
         except KafkaError as error:
             production.refused(topic, index, error)
-            answer.refuse(error)
-            return answer
-        production.batches.append(answer)
+            response.refuse(error)
+            return response
+        production.batches.append(response)
         gathered = self._batches.get(leader)
         if gathered is None:
-            self._batches[leader] = [(answer, batch)]
+            self._batches[leader] = [(response, batch)]
         else:
-            gathered.append((answer, batch))
-        return answer
+            gathered.append((response, batch))
+        return response
 
     def _check_access(self, production: Production, topic: str, records: memoryview | None) -> None:
         request = production.request
@@ -234,29 +234,29 @@ class Appends:
             assert name is not None
             questions.setdefault((production.request.version, name, production.producer), []).append(batch)
         self.first_batches = []
-        late: list[tuple[list[FirstBatch], Awaitable[Answer]]] = []
+        late: list[tuple[list[FirstBatch], Awaitable[Response]]] = []
         for (version, name, _), batches in questions.items():
-            answer = self._parts.coordination.verification.verify(version, name, batches)
-            if isinstance(answer, list):
-                self._heard(batches, answer)
+            response = self._parts.coordination.verification.verify(version, name, batches)
+            if isinstance(response, list):
+                self._heard(batches, response)
             else:
-                late.append((batches, answer))
+                late.append((batches, response))
         return self._hear(late) if late else None
 
-    async def _hear(self, late: Sequence[tuple[list[FirstBatch], Awaitable[Answer]]]) -> None:
-        answers = await asyncio.gather(*(answer for _, answer in late))
-        for (batches, _), answer in zip(late, answers, strict=True):
-            self._heard(batches, answer)
+    async def _hear(self, late: Sequence[tuple[list[FirstBatch], Awaitable[Response]]]) -> None:
+        responses = await asyncio.gather(*(response for _, response in late))
+        for (batches, _), response in zip(late, responses, strict=True):
+            self._heard(batches, response)
 
-    def _heard(self, batches: list[FirstBatch], answer: Answer) -> None:
-        for (leader, producer_id, producer_epoch, _), verified in zip(batches, answer, strict=True):
+    def _heard(self, batches: list[FirstBatch], response: Response) -> None:
+        for (leader, producer_id, producer_epoch, _), verified in zip(batches, response, strict=True):
             self._verified[leader, producer_id, producer_epoch] = verified
 
     def keep(self) -> None:
         """The memory of the frames is about to be overwritten."""
         for gathered in self._batches.values():
             gathered[:] = [
-                (answer, (memoryview(bytearray(batch)), header)) for answer, (batch, header) in gathered
+                (response, (memoryview(bytearray(batch)), header)) for response, (batch, header) in gathered
             ]
 
     # --- writing ---
@@ -271,9 +271,9 @@ class Appends:
                 results = [self._append_verified(leader, *batch) for batch in batches]
             else:
                 results = leader.append_all(batches, self._now_ms)
-            for (answer, _), result in zip(gathered, results, strict=True):
-                answer.appended(result)
-                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and isinstance(result, KafkaError):
+            for (response, _), result in zip(gathered, results, strict=True):
+                response.appended(result)
+                if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and isinstance(result, KafkaError):
                     self._parts.disk.write_failed(result)
         return bool(leaders)
 

@@ -60,17 +60,17 @@ class Handler:
             except TakesLong:
                 break
         rest = [(request, _copy(message)) for request, message in run[len(productions) :]]
-        if appends.first_batches and (answers := appends.verify()) is not None:
+        if appends.first_batches and (responses := appends.verify()) is not None:
             appends.keep()
-            return self._write_when_verified(appends, answers, productions, rest)
+            return self._write_when_verified(appends, responses, productions, rest)
         appends.write()
         self._answer(productions)
         return self.handle_in_turns(rest) if rest else None
 
     async def _write_when_verified(
-        self, appends: Appends, answers: Awaitable[None], productions: Sequence[Production], rest: Run
+        self, appends: Appends, responses: Awaitable[None], productions: Sequence[Production], rest: Run
     ) -> None:
-        await answers
+        await responses
         appends.write()
         self._answer(productions)
         await self.handle_in_turns(rest)
@@ -93,10 +93,10 @@ class Handler:
         pace = self._parts.turns.pace()
         for topic in message.topics:
             name = appends.name_of(topic)
-            answers: list[ProducedPartition] = []
-            production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
+            responses: list[ProducedPartition] = []
+            production.responses.append(ProducedTopic(topic.name, topic.topic_id, responses))
             for index, records in topic.partitions:
-                answers.append(await appends.add_in_turns(production, message, name, index, records))
+                responses.append(await appends.add_in_turns(production, message, name, index, records))
                 if not appends.first_batches:
                     appends.write()
                 await pace.step()
@@ -115,7 +115,7 @@ class Handler:
                 continue
             for production in group:
                 if production.wants == 0:
-                    failures = failures or production.finish_without_answer()
+                    failures = failures or production.finish_without_response()
                 else:
                     production.send()
         if failures:
@@ -129,7 +129,7 @@ def _refuse_all(production: Production, message: ProduceRequest, error: KafkaErr
             ProducedPartition(index, error.code, error_message=error.message or None)
             for index, _ in topic.partitions
         ]
-        production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
+        production.responses.append(ProducedTopic(topic.name, topic.topic_id, refused))
 
 
 def _refusal_of(message: ProduceRequest, may_use_transaction: bool) -> KafkaError | None:

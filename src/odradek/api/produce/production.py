@@ -1,4 +1,4 @@
-"""One Produce request on its way to its answer: what became of its batches, and the wait for their commit.
+"""One Produce request on its way to its response: what became of its batches, and the wait for their commit.
 
 Requests that wait for the same partitions wait as one (`Acknowledgement`).
 """
@@ -26,8 +26,8 @@ from odradek.wire.produce import (
     ProducedPartition,
     ProducedTopic,
     ProduceRequest,
-    encode_answers_in_steps,
     encode_produce_response,
+    encode_responses_in_steps,
 )
 from odradek.wording import count_of, shown, some
 
@@ -84,7 +84,7 @@ class NotVerified(KafkaError):
     """The coordinator of the transaction said no: refused before the log is looked at."""
 
 
-class BatchAnswer(ProducedPartition):
+class BatchResponse(ProducedPartition):
     """The result of one batch: the response, and the offset that its acknowledgement waits for."""
 
     __slots__ = ("last_offset", "leader")
@@ -117,14 +117,14 @@ class BatchAnswer(ProducedPartition):
         return self.last_offset < self.leader.high_watermark
 
     def fail(self, error: ErrorCode) -> None:
-        """It was appended, and is not known to be committed: as in Kafka, the answer says where it is all the same."""
+        """It was appended, and is not known to be committed: as in Kafka, the response says where it is."""
         self.error_code = error
 
 
 class Production:
     """One request: its batches, its response, and what it waits for."""
 
-    __slots__ = ("answers", "batches", "producer", "request", "timeout_ms", "transactional_id", "wants")
+    __slots__ = ("batches", "producer", "request", "responses", "timeout_ms", "transactional_id", "wants")
 
     def __init__(self, request: Request, message: ProduceRequest) -> None:
         self.request = request
@@ -132,8 +132,8 @@ class Production:
         self.wants = message.acks
         self.transactional_id = message.transactional_id
         self.producer = NO_PRODUCER_ID, -1  # id and epoch of the transactional batches
-        self.answers: list[ProducedTopic] = []
-        self.batches: list[BatchAnswer] = []  # of the batches that were taken
+        self.responses: list[ProducedTopic] = []
+        self.batches: list[BatchResponse] = []  # of the batches that were taken
 
     @property
     def waits_for(self) -> tuple[int, list[Leader]]:
@@ -141,7 +141,9 @@ class Production:
         if self.wants != ALL:
             return 0, []
         return self.timeout_ms, [
-            answer.leader for answer in self.batches if answer.last_offset >= answer.leader.high_watermark
+            response.leader
+            for response in self.batches
+            if response.last_offset >= response.leader.high_watermark
         ]
 
     def refused(self, topic: str | None, index: int, error: KafkaError) -> None:
@@ -151,25 +153,28 @@ class Production:
         request = self.request
         if request.metered is not None:
             request.metered.produced(request, has_response=True)
-        if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
+        if len(self.responses) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
             request.answer_in_steps(self._encode())
             return
         frame = encode_produce_response(
-            request.version, request.correlation_id, self.answers, request.throttle_ms
+            request.version, request.correlation_id, self.responses, request.throttle_ms
         )
         request.answer_parts((frame,))
 
     def _encode(self) -> Steps[Sequence[Part]]:
         request = self.request
-        frame = yield from encode_answers_in_steps(
-            request.version, request.correlation_id, self.answers, request.throttle_ms
+        frame = yield from encode_responses_in_steps(
+            request.version, request.correlation_id, self.responses, request.throttle_ms
         )
         return (frame,)
 
-    def finish_without_answer(self) -> str:
+    def finish_without_response(self) -> str:
         """acks=0: an error closes the client's connection. Returns the errors, if any."""
         codes = {
-            answer.error_code for topic in self.answers for answer in topic.partitions if answer.error_code
+            response.error_code
+            for topic in self.responses
+            for response in topic.partitions
+            if response.error_code
         }
         if self.request.metered is not None:
             self.request.metered.produced(self.request, has_response=False)
@@ -197,8 +202,8 @@ class Acknowledgement:
         remaining = self._remaining
         for production in self._productions:
             production.request.subject = self
-            for answer in production.batches:
-                leader, last_offset = answer.leader, answer.last_offset
+            for response in production.batches:
+                leader, last_offset = response.leader, response.last_offset
                 if last_offset >= leader.high_watermark and last_offset >= remaining.get(leader, 0):
                     remaining[leader] = last_offset + 1
         self._timer = parts.deadlines.add(timeout_ms, self._time_out)
@@ -227,11 +232,11 @@ class Acknowledgement:
 
     def _fail_uncommitted(self, leaders: Container[Leader], error: ErrorCode) -> None:
         for production in self._productions:
-            for answer in production.batches:
-                if answer.leader in leaders and not answer.is_committed:
-                    answer.fail(error)
-                    topic = answer.leader.topic_partition.topic
-                    maybe_hint(self._parts.cluster, production.request, topic, answer)
+            for response in production.batches:
+                if response.leader in leaders and not response.is_committed:
+                    response.fail(error)
+                    topic = response.leader.topic_partition.topic
+                    maybe_hint(self._parts.cluster, production.request, topic, response)
 
     def _send(self) -> None:
         assert self._timer is not None
@@ -240,7 +245,7 @@ class Acknowledgement:
             production.send()
 
 
-def maybe_hint(cluster: Cluster, request: Request, topic: str | None, answer: ProducedPartition) -> None:
+def maybe_hint(cluster: Cluster, request: Request, topic: str | None, response: ProducedPartition) -> None:
     """Name the leader if another broker leads the partition."""
-    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
-        answer.leader_hint = leader_hint(cluster, request, topic, answer.index)
+    if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
+        response.leader_hint = leader_hint(cluster, request, topic, response.index)

@@ -63,8 +63,8 @@ class Schemas:
         import fastavro
 
         try:
-            with urllib.request.urlopen(f"{registry}/schemas/ids/{schema_id}", timeout=TIMEOUT_S) as answer:
-                text = json.loads(answer.read(MAX_SCHEMA_BYTES))["schema"]
+            with urllib.request.urlopen(f"{registry}/schemas/ids/{schema_id}", timeout=TIMEOUT_S) as response:
+                text = json.loads(response.read(MAX_SCHEMA_BYTES))["schema"]
             return fastavro.parse_schema(json.loads(text))
         except urllib.error.HTTPError as error:
             reason = f"the registry has no schema {schema_id} ({error.code})"

@@ -146,7 +146,7 @@ def brokers_named(numbers: list[int]) -> str:
 
 
 def advice(status: ClusterStatus) -> Iterator[str]:
-    """What to do first, for the problems that have an answer."""
+    """What to do first, for the problems that have a response."""
     fenced = [one.broker for one in status.brokers if one.is_fenced]
     if fenced:
         it = "it" if len(fenced) == 1 else "them"

@@ -128,10 +128,10 @@ def _log_ends(
 ) -> dict[int, int]:
     asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(one, timestamp=LATEST) for one in numbers])]
     request = ListOffsetsRequest(leader, READ_UNCOMMITTED, asked, TIMEOUT_MS)
-    answer = ask(access, address, request, ListOffsetsResponse)
+    response = ask(access, address, request, ListOffsetsResponse)
     return {
         one.partition_index: one.offset
-        for each in answer.topics
+        for each in response.topics
         for one in each.partitions
         if not one.error_code
     }
@@ -150,10 +150,10 @@ def _sizes(
     for broker, some in wanted.items():
         request = DescribeLogDirsRequest([DescribableLogDirTopic(topic.name, some)])
         try:
-            answer = ask(access, alive[broker], request, DescribeLogDirsResponse)
+            response = ask(access, alive[broker], request, DescribeLogDirsResponse)
         except AdminError:
             continue
-        for directory in answer.results:
+        for directory in response.results:
             for each in directory.topics:
                 for one in each.partitions:
                     if not one.is_future_key:

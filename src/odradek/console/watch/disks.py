@@ -41,14 +41,14 @@ class DisksTask:
         largest: dict[tuple[str, int], int] = {}
         for broker, address in brokers.items():
             try:
-                answer = ask(access, address, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
+                response = ask(access, address, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
             except AdminError:
                 continue
-            known = [one for one in answer.results if one.usable_bytes >= 0]
+            known = [one for one in response.results if one.usable_bytes >= 0]
             if known:
                 fullest = min(known, key=lambda one: one.usable_bytes)
                 free[broker], total[broker] = fullest.usable_bytes, fullest.total_bytes
-            for directory in answer.results:
+            for directory in response.results:
                 for topic in directory.topics:
                     for one in topic.partitions:
                         place = (topic.name, one.partition_index)

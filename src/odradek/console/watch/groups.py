@@ -28,12 +28,12 @@ def ask_groups(
     found: dict[str, GroupSeen] = {}
     for broker, address in brokers.items():
         try:
-            answer = ask(access, address, ListGroupsRequest([], []), ListGroupsResponse)
+            response = ask(access, address, ListGroupsRequest([], []), ListGroupsResponse)
         except NoContact:
             continue
-        names = [one.group_id for one in answer.groups if one.group_type.capitalize() != SHARE]
+        names = [one.group_id for one in response.groups if one.group_type.capitalize() != SHARE]
         committed = dict(committed_on(access, address, names))
-        for one in answer.groups:
+        for one in response.groups:
             offsets = committed.get(one.group_id, {})
             lag = lag_of(offsets, ends)
             found[one.group_id] = GroupSeen(
@@ -71,13 +71,13 @@ def committed_on(
         some = names[at : at + GROUPS_AT_ONCE]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(name, topics=None) for name in some])
         try:
-            answer = ask(access, address, request, OffsetFetchResponse, SEVERAL_GROUPS_SINCE)
+            response = ask(access, address, request, OffsetFetchResponse, SEVERAL_GROUPS_SINCE)
         except NoContact:
             return
         except AdminError:  # an older broker takes one group in a request
             yield from ((name, committed_offsets(access, name)) for name in some)
             continue
-        for group in answer.groups:
+        for group in response.groups:
             yield (
                 group.group_id,
                 {

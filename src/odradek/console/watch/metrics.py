@@ -95,8 +95,8 @@ def _ports(access: Access, brokers: Mapping[int, Address]) -> dict[int, int]:
 
 def _page(host: str, port: int) -> str:
     shown = f"[{host}]" if ":" in host else host
-    with urllib.request.urlopen(f"http://{shown}:{port}/metrics", timeout=TIMEOUT_S) as answer:
-        page: bytes = answer.read(MAX_BYTES)
+    with urllib.request.urlopen(f"http://{shown}:{port}/metrics", timeout=TIMEOUT_S) as response:
+        page: bytes = response.read(MAX_BYTES)
         return page.decode(errors="replace")
 
 

@@ -40,8 +40,8 @@ class Recent:
                 kept.answer = ask()
                 ended_s = time.monotonic()
                 kept.until_s = ended_s + max(FRESH_S, SHARE * (ended_s - began_s))
-            answer: Answer = kept.answer
-            return answer
+            response: Answer = kept.answer
+            return response
 
     def forget(self) -> None:
         """Something was changed from here, and whoever did it wants to see that."""

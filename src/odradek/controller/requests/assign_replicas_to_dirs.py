@@ -34,14 +34,14 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Ass
     records: Records = []
     response = AssignReplicasToDirsResponse()
     for directory in request.directories:
-        directory_answer = DirectoryDataInResponse(directory.id_)
-        response.directories.append(directory_answer)
+        directory_response = DirectoryDataInResponse(directory.id_)
+        response.directories.append(directory_response)
         for topic in directory.topics:
-            topic_answer = TopicDataInResponse(topic.topic_id)
-            directory_answer.topics.append(topic_answer)
+            topic_response = TopicDataInResponse(topic.topic_id)
+            directory_response.topics.append(topic_response)
             for item in topic.partitions:
                 code = _assign(image, terms, broker, directory.id_, topic.topic_id, item, records)
-                topic_answer.partitions.append(PartitionDataInResponse(item.partition_index, code))
+                topic_response.partitions.append(PartitionDataInResponse(item.partition_index, code))
     return records, response
 
 

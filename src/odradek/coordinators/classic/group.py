@@ -279,13 +279,13 @@ class ClassicGroup:
 
     def answer_join(self, member: Member, response: Any, decision: Decision) -> None:
         if member.join_token is not None:
-            decision.answers.append((member.join_token, response))
+            decision.responses.append((member.join_token, response))
             member.join_token = None
             self.awaiting_join -= 1
 
     def answer_sync(self, member: Member, response: Any, decision: Decision) -> None:
         if member.sync_token is not None:
-            decision.answers.append((member.sync_token, response))
+            decision.responses.append((member.sync_token, response))
             member.sync_token = None
 
     # --- sessions ---

@@ -50,7 +50,7 @@ class JoinHandler:
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)
-            decision.answers.append((token, refusal))
+            decision.responses.append((token, refusal))
         elif not group.supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         else:
@@ -205,7 +205,7 @@ class _Join:
         member.session_timeout_ms = self.request.session_timeout_ms
 
     def _answer(self, response: JoinGroupResponse) -> None:
-        self.decision.answers.append((self.token, response))
+        self.decision.responses.append((self.token, response))
 
     # --- static members ---
 

@@ -56,7 +56,7 @@ class MemberHandlers:
             group.start_session(
                 member, now_ms
             )  # unlike Kafka: the response to its JoinGroup may have arrived late
-            return Decision(answers=[(token, _assignment(group, member.assignment))])
+            return Decision(responses=[(token, _assignment(group, member.assignment))])
         decision = Decision()
         retry = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         group.answer_sync(member, retry, decision)
@@ -92,7 +92,7 @@ class MemberHandlers:
         group.start_session(group.members[request.member_id], now_ms)
         rebalancing = group.state is State.PREPARING_REBALANCE
         error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
-        return Decision(answers=[(token, HeartbeatResponse(error_code=error))])
+        return Decision(responses=[(token, HeartbeatResponse(error_code=error))])
 
     # --- LeaveGroup ---
 
@@ -111,7 +111,7 @@ class MemberHandlers:
         response = LeaveGroupResponse(members=results)
         if version < MANY_LEAVERS_SINCE:
             response = LeaveGroupResponse(error_code=results[0].error_code)
-        decision.answers.append((token, response))
+        decision.responses.append((token, response))
         if any(result.error_code == ErrorCode.NONE for result in results) and not group.is_empty:
             self._rebalancer.rebalance(group, now_ms, decision, "members left")
         return decision

@@ -68,7 +68,7 @@ class ClassicMembers:
         is_newcomer = not request.member_id and request.group_instance_id is None
         if is_newcomer and version >= MEMBER_ID_REQUIRED_SINCE:
             come_again = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
-            return Decision(answers=[(token, come_again)])
+            return Decision(responses=[(token, come_again)])
         subscription = read_subscription(request.protocols[0].metadata)
         draft = Draft(group, self._consumer_groups.topics, now_ms)
         member = _find_member(draft, request, member_id)
@@ -117,7 +117,7 @@ class ClassicMembers:
             protocol_name=request.protocol_name,
             assignment=write_assignment(member.assigned, image, protocol.metadata),
         )
-        return Decision(answers=[(token, response)])
+        return Decision(responses=[(token, response)])
 
     # --- Heartbeat ---
 
@@ -131,7 +131,7 @@ class ClassicMembers:
         if _has_to_join(group, member):
             self._call_to_join(group.group_id, member, now_ms)
             error = ErrorCode.REBALANCE_IN_PROGRESS
-        return Decision(answers=[(token, HeartbeatResponse(error_code=error))])
+        return Decision(responses=[(token, HeartbeatResponse(error_code=error))])
 
     def _call_to_join(self, group_id: str, member: Member, now_ms: int) -> None:
         """From the first call on it has this long."""
@@ -153,7 +153,7 @@ class ClassicMembers:
         leavers = {member.member_id: member for member in found if isinstance(member, Member)}
         response = LeaveGroupResponse(members=_leave_results(request.members, found))
         if not leavers:
-            return Decision(answers=[(token, response)])
+            return Decision(responses=[(token, response)])
         what = f"left{because(request.members[0].reason)}"
         return self._consumer_groups.fence(group, list(leavers.values()), [(token, response)], now_ms, what)
 

@@ -47,7 +47,7 @@ from odradek.coordinators.consumer.topics import (
     subscription_of,
 )
 from odradek.coordinators.group import Group, GroupSettings
-from odradek.coordinators.runtime import Answer, Decision, StateRecord, Timers, Token
+from odradek.coordinators.runtime import Decision, Response, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import Caller, id_to_text
 from odradek.wire.messages.consumer_group_heartbeat import (
@@ -109,12 +109,12 @@ class ConsumerGroups:
             member = group.members.get(request.member_id)
             if member is not None and self._is_quiet(request, caller, group, member):
                 self.keep_session(request.group_id, request.member_id, now_ms)
-                return Decision(answers=[(token, self._answer(group, member))])
+                return Decision(responses=[(token, self._answer(group, member))])
         try:
             return self._handle(request, version, caller, token, now_ms, may_describe)
         except KafkaError as error:
             refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
-            return Decision(answers=[(token, refusal)])
+            return Decision(responses=[(token, refusal)])
 
     def _is_quiet(
         self,
@@ -313,12 +313,12 @@ class ConsumerGroups:
             member = check_instance(
                 group.static_member(request.instance_id), request.member_id, request.instance_id
             )
-        answer = (
+        response = (
             token,
             ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch),
         )
         if request.member_epoch == LEAVE_EPOCH:
-            return self.fence(group, [member], [answer], now_ms, "left")
+            return self.fence(group, [member], [response], now_ms, "left")
         draft = Draft(group, self.topics, now_ms)
         draft.set_current(
             replace(
@@ -328,14 +328,19 @@ class ConsumerGroups:
                 revoking=NO_PARTITIONS,
             )
         )
-        decision = Decision(draft.records, [answer])
+        decision = Decision(draft.records, [response])
         decision.note(
             group.group_id, f"{member} left temporarily: it keeps its partitions until its session times out"
         )
         return decision
 
     def fence(
-        self, group: ConsumerGroup, members: Sequence[Member], answers: list[Answer], now_ms: int, what: str
+        self,
+        group: ConsumerGroup,
+        members: Sequence[Member],
+        responses: list[Response],
+        now_ms: int,
+        what: str,
     ) -> Decision:
         """Remove members; the next heartbeat of any other member finds a new epoch and shares out their
         partitions. The log says `what` happened to each of them ("left").
@@ -346,7 +351,7 @@ class ConsumerGroups:
         draft.refresh_topics(must_bump=True)
         if draft.is_empty():
             draft.set_assignment_epoch()
-        return Decision(draft.records, answers, notes=removal_notes(draft, members, what))
+        return Decision(draft.records, responses, notes=removal_notes(draft, members, what))
 
     # --- timers ---
 

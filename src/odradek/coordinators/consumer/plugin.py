@@ -60,7 +60,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
             describe(group_id, coordinator.groups.get(group_id), topics.image, default_assignor)
             for group_id in request.group_ids
         ]
-        return Decision(answers=[(token, ConsumerGroupDescribeResponse(groups=described))])
+        return Decision(responses=[(token, ConsumerGroupDescribeResponse(groups=described))])
 
     handlers[ConsumerGroupDescribeRequest, None] = handle_describe
     coordinator.refusals[ConsumerGroupDescribeRequest] = _refuse_describe

@@ -192,7 +192,7 @@ class TransactionCoordinator:
             return _ask_for_producer_id(request, version, token)
         decision = self._fence(transaction, now_ms, new_producer_id)
         _note(decision, transaction.transactional_id, "aborting its open transaction: a new producer begins")
-        decision.answers.append((token, refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS)))
+        decision.responses.append((token, refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS)))
         return decision
 
     # --- AddPartitionsToTxn ---
@@ -231,7 +231,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             result = adding.result_for(asked, error.code)
         response = AddPartitionsToTxnResponse(results_by_transaction=[result])
-        decision.answers.append((request.token, response))
+        decision.responses.append((request.token, response))
         return transaction
 
     # --- a transaction that begins while the one before it is being completed ---
@@ -260,7 +260,7 @@ class TransactionCoordinator:
 
     def _stop_waiting(self, transactional_id: str) -> Decision:
         return Decision(
-            answers=[
+            responses=[
                 (
                     waiting.token,
                     AddPartitionsToTxnResponse(
@@ -289,13 +289,13 @@ class TransactionCoordinator:
         raises_epoch = version >= END_RAISES_EPOCH_SINCE and self._version() >= EPOCH_FOR_EACH_TRANSACTION
         if not raises_epoch:
             if ending.judge(transaction, request) is ending.Verdict.ENDED:
-                return Decision(answers=[(token, EndTxnResponse())])
+                return Decision(responses=[(token, EndTxnResponse())])
             prepared = transaction.prepared(
                 commit=request.committed, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
             )
             return self._prepared(prepared, now_ms, (token, EndTxnResponse()))
         if ending.judge_by_raised_epoch(transaction, request) is ending.Verdict.ENDED:
-            return Decision(answers=[(token, _ended(transaction))])
+            return Decision(responses=[(token, _ended(transaction))])
         if transaction.is_epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
             return _ask_for_producer_id(request, version, token)
         prepared = transaction.prepared(
@@ -308,11 +308,11 @@ class TransactionCoordinator:
 
     # --- prepared, and completed ---
 
-    def _prepared(self, prepared: Transaction, now_ms: int, *answers: tuple[Token, Any]) -> Decision:
+    def _prepared(self, prepared: Transaction, now_ms: int, *responses: tuple[Token, Any]) -> Decision:
         """It is decided: once that is committed the markers follow. Without partitions it is complete at once."""
         if not prepared.partitions:
-            return Decision([_record(prepared), _record(prepared.completed(now_ms))], list(answers))
-        return Decision([_record(prepared)], list(answers), effects=[_markers_of(prepared)])
+            return Decision([_record(prepared), _record(prepared.completed(now_ms))], list(responses))
+        return Decision([_record(prepared)], list(responses), effects=[_markers_of(prepared)])
 
     def markers_written(self, written: WriteMarkers, now_ms: int) -> Decision | None:
         """All of them are committed. If that cannot be written down, it is tried again."""
@@ -357,7 +357,7 @@ class TransactionCoordinator:
     def producer_id_refused(self, wanted: GetProducerId, code: ErrorCode) -> Decision | None:
         if wanted.token is None:
             return None  # the timer comes again
-        return Decision(answers=[(wanted.token, refuse(wanted.request, code))])
+        return Decision(responses=[(wanted.token, refuse(wanted.request, code))])
 
     # --- timeouts ---
 
@@ -433,10 +433,10 @@ class TransactionCoordinator:
         self, request: DescribeTransactionsRequest, version: int, token: Token, now_ms: int
     ) -> Decision:
         states = [listing.described(self.transactions, each) for each in request.transactional_ids]
-        return Decision(answers=[(token, DescribeTransactionsResponse(transaction_states=states))])
+        return Decision(responses=[(token, DescribeTransactionsResponse(transaction_states=states))])
 
     def _list(self, request: ListTransactionsRequest, version: int, token: Token, now_ms: int) -> Decision:
-        return Decision(answers=[(token, listing.listed(self.transactions.values(), request, now_ms))])
+        return Decision(responses=[(token, listing.listed(self.transactions.values(), request, now_ms))])
 
     def _known(self, transactional_id: str) -> Transaction:
         transaction = self.transactions.get(transactional_id)

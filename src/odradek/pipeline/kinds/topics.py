@@ -77,8 +77,8 @@ class Topics:
     def _max_message_bytes(self, name: str) -> int | None:
         resource = DescribeConfigsResource(TOPIC_RESOURCE, name, [MAX_MESSAGE_BYTES])
         request = DescribeConfigsRequest(resources=[resource])
-        answer = self._cluster.ask("look at a topic's settings", request, DescribeConfigsResponse)
-        for result in answer.results:
+        response = self._cluster.ask("look at a topic's settings", request, DescribeConfigsResponse)
+        for result in response.results:
             for config in result.configs:
                 if config.name == MAX_MESSAGE_BYTES and config.value:
                     return int(config.value)
@@ -91,10 +91,10 @@ class Topics:
             replication_factor=declaration.replication_factor or BROKER_DEFAULT,
             configs=[CreatableTopicConfig(name, value) for name, value in declaration.config.items()],
         )
-        answer = self._cluster.ask(
+        response = self._cluster.ask(
             "create a topic", CreateTopicsRequest(topics=[topic]), CreateTopicsResponse
         )
-        for result in answer.topics:
+        for result in response.topics:
             code = ErrorCode(result.error_code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise KafkaError(code, result.error_message or code.name)

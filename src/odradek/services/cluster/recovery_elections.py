@@ -218,8 +218,8 @@ class RecoveryElections:
         from odradek.services.cluster.calls import call
 
         if broker.id == self._node_id:
-            answer = self._ask_here(request, VERSION, TIMEOUT_SECONDS)
-            return await answer if isinstance(answer, Awaitable) else answer
+            response = self._ask_here(request, VERSION, TIMEOUT_SECONDS)
+            return await response if isinstance(response, Awaitable) else response
         link = self._links.get(broker.id)
         if link is None:
             link = self._links[broker.id] = Link(self._host, self._dialer)

@@ -74,9 +74,9 @@ async def _see(services: Services, names: list[str]) -> None:
 
 async def _create(services: Services, topics: list[CreatableTopic], caller: Caller) -> dict[str, KafkaError]:
     request = CreateTopicsRequest(topics=topics)
-    answer = await services.ask(request, request.MAX_VERSION, caller)
+    response = await services.ask(request, request.MAX_VERSION, caller)
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
-        for topic in answer.topics
+        for topic in response.topics
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     }

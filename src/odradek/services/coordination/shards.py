@@ -184,8 +184,8 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
         now_ms = self._host.steady_ms()
         shard.loaded(now_ms)
         ready = shard.handle(message, version, self.caller, nobody, now_ms)
-        if ready.answers:
-            return ready.answers[0][1]
+        if ready.responses:
+            return ready.responses[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
 
     # --- shards come and go ---
@@ -280,8 +280,8 @@ class Gathering:
         self._missing = count
         self._answers: list[Any] = [None] * count
 
-    def add(self, place: int, answer: Any) -> None:
-        self._answers[place] = answer
+    def add(self, place: int, response: Any) -> None:
+        self._answers[place] = response
         self._missing -= 1
         if self._missing == 0:
             self._respond(join(self._answers))

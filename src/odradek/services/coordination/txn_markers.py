@@ -148,23 +148,23 @@ class MarkerSender:
             return
         message = WriteTxnMarkersRequest([_marker_of(job, partitions) for job, partitions in sent.items()])
         try:
-            answer = self._services.coordination.peers.ask(
+            response = self._services.coordination.peers.ask(
                 broker_id, message, message.MAX_VERSION, REQUEST_TIMEOUT_SECONDS
             )
         except Exception as error:
             self._heard_from(broker_id, queue, sent, self._nothing_known(broker_id, error))
             return
-        if isinstance(answer, WriteTxnMarkersResponse):
-            self._heard_from(broker_id, queue, sent, _codes_of(answer))
+        if isinstance(response, WriteTxnMarkersResponse):
+            self._heard_from(broker_id, queue, sent, _codes_of(response))
         else:
-            assert isinstance(answer, Awaitable)
-            task = self._host.create_task(self._hear(broker_id, queue, sent, answer))
+            assert isinstance(response, Awaitable)
+            task = self._host.create_task(self._hear(broker_id, queue, sent, response))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
 
-    async def _hear(self, broker_id: int, queue: Queue, sent: Sent, answer: Awaitable[Message]) -> None:
+    async def _hear(self, broker_id: int, queue: Queue, sent: Sent, response: Awaitable[Message]) -> None:
         try:
-            codes = _codes_of(await answer)
+            codes = _codes_of(await response)
         except Exception as error:
             codes = self._nothing_known(broker_id, error)
         self._heard_from(broker_id, queue, sent, codes)

@@ -97,7 +97,7 @@ class Question:
     ) -> None:
         self.transaction = transaction
         self.partitions = partitions
-        self.errors: Errors | None = None  # the answer, once it is there
+        self.errors: Errors | None = None  # the response, once it is there
         self._when_answered: asyncio.Future[None] | None = None
 
     def refuse(self, code: ErrorCode) -> None:
@@ -212,7 +212,7 @@ class Verifier:
         return question
 
     async def _settle(self, begun: Begun, adds: bool, question: Question) -> Errors:
-        """The answer. The question is asked again if the transaction before is still being ended."""
+        """The response. The question is asked again if the transaction before is still being ended."""
         patience_ends = self._services.node.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:
@@ -261,17 +261,17 @@ class AskedCoordinator:
         message = AddPartitionsToTxnRequest([question.transaction for question in questions.values()])
         timeout_seconds = min(self._services.node.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
         try:
-            answer = self._services.coordination.peers.ask(
+            response = self._services.coordination.peers.ask(
                 self._broker_id, message, ADD_PARTITIONS_VERSION, timeout_seconds
             )
         except Exception as error:
             self._heard(questions, self._failed(error))
             return
-        if isinstance(answer, AddPartitionsToTxnResponse):
-            self._heard(questions, _errors_of(answer))
+        if isinstance(response, AddPartitionsToTxnResponse):
+            self._heard(questions, _errors_of(response))
         else:
-            assert isinstance(answer, Awaitable)
-            self._services.node.host.create_task(self._hear(questions, answer))
+            assert isinstance(response, Awaitable)
+            self._services.node.host.create_task(self._hear(questions, response))
             self._maybe_send_soon()
 
     def _take(self) -> dict[str, Question]:
@@ -285,20 +285,20 @@ class AskedCoordinator:
         self._waiting = later
         return questions
 
-    async def _hear(self, questions: Mapping[str, Question], answer: Awaitable[Message]) -> None:
+    async def _hear(self, questions: Mapping[str, Question], response: Awaitable[Message]) -> None:
         try:
-            errors = _errors_of(await answer)
+            errors = _errors_of(await response)
         except Exception as error:
             errors = self._failed(error)
         self._heard(questions, errors)
 
-    def _heard(self, questions: Mapping[str, Question], answers: Answers) -> None:
+    def _heard(self, questions: Mapping[str, Question], responses: Answers) -> None:
         self._under_way -= 1
         self._maybe_send_soon()
         for transactional_id, question in questions.items():
-            if isinstance(answers, ErrorCode):
-                question.refuse(answers)
-            elif (errors := answers.get(transactional_id)) is None:
+            if isinstance(responses, ErrorCode):
+                question.refuse(responses)
+            elif (errors := responses.get(transactional_id)) is None:
                 question.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
                 question.reply(errors)

@@ -44,7 +44,7 @@ class LostReplicas:
             self._has_news.set()
 
     def metadata_changed(self, image: MetadataImage) -> None:
-        """Settle the reports that the metadata has an answer to."""
+        """Settle the reports that the metadata has a response to."""
         for topic_id, index in list(self._reported):
             topic = image.topics_by_id.get(topic_id)
             registration = None if topic is None else topic.partitions.get(index)

@@ -341,8 +341,8 @@ def fetch_schema(registry: str, path: str) -> str:
     """The schema from a registry. `OSError` if it cannot be reached, which is worth a retry."""
     url = f"{registry.rstrip('/')}/{path}"
     try:
-        with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:
-            return str(json.load(answer)["schema"])
+        with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as response:
+            return str(json.load(response)["schema"])
     except urllib.error.HTTPError as error:
         if error.code == 404:
             raise AvroError(f"the registry has no {path}") from None
