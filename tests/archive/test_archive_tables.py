@@ -1,6 +1,7 @@
 """Tables and files of an archive without a cluster: storage that refuses, files that are gone, tables of others."""
 
 import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.archive import rows
-from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive
+from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive, TableGone
 from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.rows import SCHEMA, merge, read_files, write_file
@@ -102,6 +103,18 @@ def test_a_commit_that_failed_is_told_from_one_that_came_second(table, monkeypat
     monkeypatch.setattr(table._table, "create_write_transaction", fail)
     with pytest.raises(ArchiveError, match=r"connection reset. Nothing of it counts as archived"):
         table.commit(TOPIC_ID, [file], {0: 10})
+
+
+def test_a_table_that_was_deleted_is_noticed_before_the_next_commit(table):
+    add(table, 0, 5)
+    shutil.rmtree(table.location.local)
+    with pytest.raises(TableGone, match="was deleted while it was in use"):
+        add(table, 5, 10)
+    again = Table.create(table.location, "orders", TOPIC_ID)
+    with pytest.raises(TableGone, match="was deleted and created again while it was in use"):
+        add(table, 5, 10)
+    add(again, 0, 5)
+    assert offsets(Table.open(table.location), Range(0, 0, 99)) == list(range(5))
 
 
 def test_a_merged_file_has_the_rows_of_its_parts_in_order(table):

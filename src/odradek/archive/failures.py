@@ -21,6 +21,10 @@ class OtherTopic(Final):
     """The table belongs to an earlier topic of the same name."""
 
 
+class TableGone(Final):
+    """The table was deleted, or deleted and created again, while it was in use."""
+
+
 class MissingArchive(ArchiveError):
     """There is no table of this topic."""
 

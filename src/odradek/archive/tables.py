@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive
+from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive, TableGone
 from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, range_of
 from odradek.archive.location import Location, advice, delta_rs
 from odradek.archive.rows import SCHEMA
@@ -78,9 +78,20 @@ class Table:
         return created
 
     def snapshot(self) -> Snapshot:
-        """The newest version: what the archive has."""
-        _refused_by(self.location, self._table.update_incremental)
+        """The newest version: what the archive has. It is opened anew, because delta-rs looks for later versions only:
+        it would not notice that the table was deleted, and the next commit would leave a hole in the log of a new one.
+        """
+        table_id = self._table.metadata().id
+        try:
+            self._table = Table.open(self.location)._table
+        except MissingArchive:
+            raise TableGone(self._gone("deleted")) from None
+        if self._table.metadata().id != table_id:
+            raise TableGone(self._gone("deleted and created again"))
         return self.pinned()
+
+    def _gone(self, what: str) -> str:
+        return f"the archive {self.location.uri} was {what} while it was in use: nothing was added to it since"
 
     def pinned(self) -> Snapshot:
         """The version that was opened."""
