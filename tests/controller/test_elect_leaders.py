@@ -45,12 +45,12 @@ def elect(image, election_type, topic_partitions):
         image = apply(image, records) if records else image
         responses.append(response)
     response = join(responses)
-    responses = [
+    results = [
         (result.topic, item.partition_id, ErrorCode(item.error_code))
         for result in response.replica_election_results
         for item in result.partition_result
     ]
-    return [item.leader for item in image.topics["t"].partitions.values()], responses
+    return [item.leader for item in image.topics["t"].partitions.values()], results
 
 
 def test_a_preferred_leader_that_is_in_sync_leads():

@@ -87,20 +87,20 @@ def test_writes_what_the_codec_writes(version: int) -> None:
         topics, expected, hints = [], [], []
         for _ in range(rng.choice([0, 1, 3, 200])):
             topic_id = uuid.UUID(int=rng.getrandbits(128))
-            responses, responses = [], []
+            produced, responses = [], []
             for _ in range(rng.choice([0, 1, 2])):
                 numbers = [rng.randrange(100) for _ in range(5)]
                 numbers[1] = rng.choice([0, 87])
                 reason = rng.choice([None, "", "why" * 50]) if numbers[1] else None
                 records = rng.choice([[], [(3, "bad"), (4, "worse")]]) if numbers[1] else []
-                responses.append(produce.ProducedPartition(*numbers, reason, records))
+                produced.append(produce.ProducedPartition(*numbers, reason, records))
                 errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
                 responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
                 if numbers[1] and version >= HINTS_SINCE and (hint := rng.choice([None, *HINTS])):
                     responses[-1].leader_hint = hint
                     hints.append(hint)
                     responses[-1].current_leader = generated.LeaderIdAndEpoch(*hint[:2])
-            topics.append(produce.ProducedTopic("topic", topic_id, responses))
+            topics.append(produce.ProducedTopic("topic", topic_id, produced))
             expected.append(generated.TopicProduceResponse(topic_id, "topic", responses))
         addresses = dict.fromkeys(hint.address for hint in hints if hint.address is not None)
         response = generated.ProduceResponse(
