@@ -97,7 +97,7 @@ def test_writes_what_the_codec_writes(version: int) -> None:
                 errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
                 responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
                 if numbers[1] and version >= HINTS_SINCE and (hint := rng.choice([None, *HINTS])):
-                    responses[-1].leader_hint = hint
+                    produced[-1].leader_hint = hint
                     hints.append(hint)
                     responses[-1].current_leader = generated.LeaderIdAndEpoch(*hint[:2])
             topics.append(produce.ProducedTopic("topic", topic_id, produced))
