@@ -1,7 +1,7 @@
 """The one thread that asks a cluster, however many people look.
 
 Each part has a pause between two looks, which grows with the time that brokers take to respond: waiting for one part
-takes at most a 400th of the time, so that a cluster of 30,000 partitions pays as little for its console as a small one.
+takes at most an 800th of the time, and for all eight a hundredth, so that a cluster of 30,000 partitions pays as little for its console as a small one.
 While nobody looks, pauses are longer; whoever comes wakes the poller.
 """
 
@@ -24,7 +24,7 @@ from odradek.console.watch.seen import Event, Seen
 from odradek.console.watch.topology import TopologyTask
 from odradek.console.watch.transactions import ask_transactions
 
-SHARE = 400  # waiting for brokers takes at most this part of the time
+SHARE = 800  # waiting for brokers, for one of eight parts, takes at most this part of the time
 HASTE = 20  # the same after a change
 FIRST_SHARE = 10  # the same until all is known that many looks are needed for
 IDLE_FACTOR = 10
