@@ -1,8 +1,9 @@
 """The one thread that asks a cluster, however many people look.
 
 Each part has a pause between two looks, which grows with the time that brokers take to respond: waiting for one part
-takes at most an 800th of the time, and for all eight a hundredth, so that a cluster of 30,000 partitions pays as little for its console as a small one.
-While nobody looks, pauses are longer; whoever comes wakes the poller.
+takes at most an 800th of the time, and for all eight a hundredth, so that a cluster of 30,000 partitions pays as little
+for its console as a small one. While nobody looks, pauses are longer; whoever comes wakes the
+poller.
 """
 
 import logging
