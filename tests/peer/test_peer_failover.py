@@ -97,7 +97,10 @@ def test_tools_go_on_when_a_broker_dies(jars: Path, tmp_path: Path) -> None:
         shape = ("--partitions", str(PARTITIONS), "--replication-factor", "3")
         for topic in (VERIFIED, CONSOLE):
             run(TOPICS, *server, "--create", "--topic", topic, *shape)
+        retrying = tmp_path / "producer.properties"
+        retrying.write_text(f"retries={2**31 - 1}\n")  # the tool's own default is none
         sending = (*server, "--topic", VERIFIED, "--max-messages", str(RECORDS), "--throughput", "100")
+        sending = (*sending, "--command-config", str(retrying))
         reading = ("--topic", CONSOLE, "--group", "g", "--from-beginning", "--max-messages", str(LINES))
         lines = [f"line {number}" for number in range(LINES)]
         with (
