@@ -91,7 +91,9 @@ class Table:
         return self.pinned()
 
     def _gone(self, what: str) -> str:
-        return f"the archive {self.location.uri} was {what} while it was in use: nothing was added to it since"
+        return (
+            f"the archive {self.location.uri} was {what} while it was in use: nothing was added to it since"
+        )
 
     def pinned(self) -> Snapshot:
         """The version that was opened."""
