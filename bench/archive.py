@@ -26,6 +26,7 @@ from typing import Any
 
 import odradek.spark
 from bench.pipeline import event_frame
+from bench.runner import RESULTS
 from bench.spark import THEIRS, TUNED_SOURCE, VALUE_BYTES, Bench, new_run, odradek_broker, session
 from odradek.spark.environment import missing
 from tools.peer.kafka import PeerUnavailable
@@ -59,13 +60,10 @@ def spread(values: Sequence[float], unit: str) -> str:
     return f"{statistics.median(values):.2f} {unit} ({min(values):.2f}–{max(values):.2f})"
 
 
-def show_ratio(title: str, ours: list[float], theirs: list[float], beside: str, rows: int) -> None:
+def ratio_line(title: str, ours: list[float], theirs: list[float], beside: str, rows: int) -> str:
     rates = [[rows / 1e6 / one for one in times] for times in (ours, theirs)]
     ratio = statistics.median(theirs) / statistics.median(ours)
-    print(
-        f"{title}: {spread(rates[0], 'M rows/s')}, {beside} {spread(rates[1], 'M rows/s')}: {ratio:.2f} x",
-        flush=True,
-    )
+    return f"{title}: {spread(rates[0], 'M rows/s')}, {beside} {spread(rates[1], 'M rows/s')}: {ratio:.2f} x"
 
 
 def command(bootstrap: str, *arguments: str) -> None:
@@ -85,7 +83,7 @@ def timed_topic(bench: Bench) -> str:
     return name
 
 
-def archive(bench: Bench, topic: str, directory: Path, rounds: int) -> None:
+def archive(bench: Bench, topic: str, directory: Path, rounds: int) -> str:
     connector, options = ("kafka", TUNED_SOURCE) if THEIRS in bench.run.systems else ("odradek", {})
 
     def ours() -> None:
@@ -97,10 +95,10 @@ def archive(bench: Bench, topic: str, directory: Path, rounds: int) -> None:
         rows.write.mode("overwrite").parquet(str(directory / "parquet"))
 
     times = in_turn(rounds, ours, theirs)
-    show_ratio("archive", *times, f"Spark's Parquet sink on format('{connector}')", bench.rows)
+    return ratio_line("archive", *times, f"Spark's Parquet sink on format('{connector}')", bench.rows)
 
 
-def one_table(bench: Bench, topic: str, directory: Path, rounds: int) -> None:
+def one_table(bench: Bench, topic: str, directory: Path, rounds: int) -> str:
     path = str(directory / "archive")
     if not (directory / "archive" / topic).exists():
         command(bench.bootstrap, "archive", topic, "--to", path, "--quiet")
@@ -117,16 +115,15 @@ def one_table(bench: Bench, topic: str, directory: Path, rounds: int) -> None:
         total(bench.read("odradek", topic, {}))
 
     times = in_turn(rounds, ours, theirs)
-    show_ratio("one table, the newest tenth", *times, "the topic", bench.rows)
+    return ratio_line("one table, the newest tenth", *times, "the topic", bench.rows)
 
 
-def sql(bench: Bench, rows: int, rounds: int) -> None:
-    for count in (rows, SMALL_ROWS):
-        topic = bench.new_topic()
-        bench.write("odradek", event_frame(bench.spark, count), topic, {})
-        query = QUERY.format(f'"{topic}"')
-        (times,) = in_turn(rounds, lambda query=query: command(bench.bootstrap, "sql", query))
-        print(f"odradek sql over {count:,} JSON records: {spread(times, 's')}", flush=True)
+def sql(bench: Bench, count: int, rounds: int) -> str:
+    topic = bench.new_topic()
+    bench.write("odradek", event_frame(bench.spark, count), topic, {})
+    query = QUERY.format(f'"{topic}"')
+    (times,) = in_turn(rounds, lambda: command(bench.bootstrap, "sql", query))
+    return f"odradek sql over {count:,} JSON records: {spread(times, 's')}"
 
 
 def main() -> int:
@@ -148,21 +145,32 @@ def main() -> int:
     wanted = set(arguments.only.split(","))
     with tempfile.TemporaryDirectory() as name, odradek_broker(Path(name) / "data") as bootstrap:
         spark = session(jars)
-        run = new_run(arguments.rows, "odradek", bool(jars))
+        run = new_run(arguments.rows, "odradek", bool(jars), set())
         measure(Bench(spark, bootstrap, arguments.rows, run), wanted, Path(name), arguments)
         spark.stop()
     return 0
 
 
 def measure(bench: Bench, wanted: set[str], directory: Path, arguments: argparse.Namespace) -> None:
-    print(f"{bench.rows:,} rows of {VALUE_BYTES} bytes", flush=True)
+    lines: list[str] = []
+
+    def show(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    show(
+        f"{bench.rows:,} rows of {VALUE_BYTES} bytes, {arguments.rounds} rounds in turn after one that warms up"
+    )
     topic = timed_topic(bench) if wanted & {"archive", "table"} else ""
     if "archive" in wanted:
-        archive(bench, topic, directory, arguments.rounds)
+        show(archive(bench, topic, directory, arguments.rounds))
     if "table" in wanted:
-        one_table(bench, topic, directory, arguments.rounds)
+        show(one_table(bench, topic, directory, arguments.rounds))
     if "sql" in wanted:
-        sql(bench, arguments.sql_rows, arguments.rounds)
+        for count in (arguments.sql_rows, SMALL_ROWS):
+            show(sql(bench, count, arguments.rounds))
+    if wanted == set(PARTS):
+        (RESULTS / "archive.md").write_text("\n".join(f"- {line}" for line in lines) + "\n")
 
 
 if __name__ == "__main__":
