@@ -86,10 +86,22 @@ class Ledger:
 
     def read(self, sink: str) -> Entry | None:
         """The sink's last entry that was committed before this call."""
-        partition, key = self.partition_of(sink), sink.encode()
+        partition = self.partition_of(sink)
+        return self._last(sink, partition, self._high_watermark(partition))
+
+    def seen(self, sink: str) -> Entry | None:
+        """The sink's last entry as far as it can be seen without waiting for anybody's transaction."""
+        if not self.exists():
+            return None
+        partition = self.partition_of(sink)
+        end = self._cluster.list_offsets({partition: LATEST}, read_committed=True)[partition]
+        return self._last(sink, partition, end)
+
+    def _last(self, sink: str, partition: TopicPartition, end: int) -> Entry | None:
+        key = sink.encode()
         value: bytes | None = None
         try:
-            for record in self._records(partition, self._high_watermark(partition)):
+            for record in self._records(partition, end):
                 if record.key == key:
                     value = record.value
         except KafkaError as error:
@@ -117,14 +129,12 @@ class Ledger:
             return {}
         partitions = self._cluster.partitions_of([NAME])
         ends = self._cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
-        found: dict[str, Entry] = {}
+        last: dict[bytes, bytes | None] = {}
         for partition in partitions:
             for record in self._records(partition, ends[partition]):
-                key = (record.key or b"").decode(errors="replace")
-                found.pop(key, None)
-                if record.value is not None:
-                    found[key] = decode_entry(key, record.value)
-        return found
+                last[record.key or b""] = record.value
+        names = {key.decode(errors="replace"): value for key, value in last.items() if value is not None}
+        return {name: decode_entry(name, value) for name, value in names.items()}
 
     # Writing
 
