@@ -2,7 +2,7 @@
 
 A commit carries two transaction ids of Delta (`txn` actions): the query's id with the number of the batch, which is
 what Spark's own Delta sink writes, too, so that either continues what the other began; and the same id with `.offsets`,
-whose number is the fingerprint. delta-rs refuses a commit if another one with these ids came first.
+whose number has the fingerprint. delta-rs refuses a commit if another one with these ids came first.
 """
 
 import json
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from odradek.delta import DeltaLook
 from odradek.pipeline.kinds.lake.files import DataFile, Target
-from odradek.pipeline.kinds.lake.order import Entry, Order
+from odradek.pipeline.kinds.lake.order import Entry, Order, entry_of, mark_of
 from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
@@ -70,8 +70,7 @@ class DeltaLakeTable(LakeTable):
         batch = self._open.transaction_version(query)
         if batch is None:
             return None
-        found = self._open.transaction_version(query + FINGERPRINT)
-        return Entry(batch, None if found is None else f"{found:015x}")
+        return entry_of(batch, self._open.transaction_version(query + FINGERPRINT))
 
     # Changing
 
@@ -161,7 +160,7 @@ def _properties(order: Order | None = None) -> "CommitProperties":
         return CommitProperties(max_commit_retries=0)
     known = [
         Transaction(order.query, order.batch),
-        Transaction(order.query + FINGERPRINT, int(order.fingerprint, 16)),
+        Transaction(order.query + FINGERPRINT, mark_of(order)),
     ]
     return CommitProperties(max_commit_retries=0, app_transactions=known)
 
