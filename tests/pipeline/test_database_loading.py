@@ -152,6 +152,23 @@ def test_upserts_replace_rows_of_their_keys(database):
     assert len(database.rows("SELECT * FROM stock")) == 3, "a row that is only a key changes nothing"
 
 
+def test_marked_rows_delete_those_of_their_keys(database):
+    database.run(
+        "CREATE TABLE stock (shop TEXT, book BIGINT, amount BIGINT NOT NULL, UNIQUE (book, shop))",
+        "INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 20), ('b', 1, 30)",
+    )
+    columns = ("shop", "book", "amount")
+    target = Target(None, "stock", columns, key=("shop", "book"), deleted="gone")
+    marks = {"shop": ["a", "c", "b"], "book": [1, 9, 1], "amount": [None, None, 31], "gone": [True, True, False]}
+    load(database, target, batch(**marks))
+    assert sorted(database.rows("SELECT * FROM stock")) == [("a", 2, 20), ("b", 1, 31)]
+    with connected(place(database), writes=True) as connection:
+        loader = Loader(connection, place(database), target)
+        refused = loader.load_by_halves(batch(**marks | {"gone": [True, False, True]}))
+    assert [*refused] == [1], "only a row that stays needs an amount"
+    assert database.rows("SELECT * FROM stock") == [("a", 2, 20)]
+
+
 def test_two_rows_of_a_key_without_an_order_are_refused(database):
     database.run("CREATE TABLE stock (book BIGINT PRIMARY KEY, amount BIGINT)")
     target = Target(None, "stock", ("book", "amount"), key=("book",), keys_are_unique=False)
