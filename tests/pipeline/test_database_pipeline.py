@@ -254,6 +254,10 @@ def test_a_reset_checkpoint_has_a_new_id_and_an_older_one_is_refused(spark, lab:
     lab.fill(topic, orders(1, first=3), 1)
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "an older checkpoint was restored" in run.problem
+    at = Checkpoint(pipeline).progress("sink", "out").batch
+    database.run(f"UPDATE odradek_batches SET batch = {at}, fingerprint = 'x' WHERE sink = '{sink}'")
+    run = lab.run(spark, pipeline)
+    assert run.problem is not None and "another process has run a copy of the checkpoint" in run.problem
     database.run(f"DELETE FROM odradek_batches WHERE sink = '{sink}'")
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "odradek_batches has nothing of this sink" in run.problem

@@ -27,16 +27,14 @@ from odradek.pipeline.kinds.database.access import (
 from odradek.pipeline.kinds.database.batches import Adoption, Entry, Order, Verdict, adoption_of, decide
 from odradek.pipeline.kinds.database.columns import TableView, misfit, simple_problem, view_of
 from odradek.pipeline.kinds.database.loading import Loader, Target, split_name
-from odradek.pipeline.kinds.dead_letters import row_letters, write_letters
+from odradek.pipeline.kinds.dead_letters import write_refused
 from odradek.pipeline.kinds.gathered import Gathered, gathered
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topic_sink import SINK_MARK
-from odradek.pipeline.rows.expectations import REASON
 from odradek.pipeline.rows.plans import is_grouped
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from sqlalchemy import Connection
 
 ADOPTION = "odradek-database.json"  # in Spark's checkpoint
@@ -139,14 +137,18 @@ class DatabaseSinkKind(SinkKind):
         """The table of batches is created by a run."""
         if not create:
             return
-        table = batches.table_of(self._schema)
+        table, cure = batches.table_of(self._schema), ""
         try:
             with connected(self._place, writes=True) as connection:
                 if view_of(connection, self._schema, batches.TABLE) is None:
+                    ddl = batches.ddl_of(table, self._place.dialect)
+                    cure = (
+                        f". Let somebody who may do so create it, and grant SELECT, INSERT and UPDATE: {ddl}"
+                    )
                     table.create(connection, checkfirst=True)
         except (DatabaseAway, DatabaseRefused) as error:
             problem = f"the table {batches.TABLE}, which makes rows exactly once, cannot be created: {error}"
-            raise self._error("database", problem) from None
+            raise self._error("database", f"{problem}{cure}") from None
 
     def _error(self, key: str, problem: str) -> Exception:
         return self.pipeline.error((*self.sink.key, key), problem)
@@ -212,6 +214,8 @@ class DatabaseSinkKind(SinkKind):
     def _load(
         self, connection: "Connection", rows: Gathered, frame: DataFrame, refusing: Batch | None
     ) -> int:
+        import pyarrow as pa
+
         columns = tuple(_written(frame).columns)
         marked = DELETED if DELETED in frame.columns else None
         target = Target(self._schema, self._table, columns, self._key, bool(self._order(frame)), marked)
@@ -223,23 +227,13 @@ class DatabaseSinkKind(SinkKind):
             return 0
         count = 0
         for number, part in enumerate(rows):
-            refused = loader.load_by_halves(part)
-            if refused:
-                self._set_aside(part, refused, frame, f"{refusing.letters_place()}-{number}")
+            if refused := loader.load_by_halves(part):
+                whole = pa.Table.from_batches([part])
+                letters = whole.drop_columns([DELETED]) if target.deleted else whole
+                place = f"{refusing.letters_place()}-{number}"
+                write_refused(frame.sparkSession, self.pipeline, self.sink.name, letters, refused, place)
             count += len(refused)
         return count
-
-    def _set_aside(
-        self, rows: "pa.RecordBatch", refused: dict[int, str], frame: DataFrame, place: str
-    ) -> None:
-        import pyarrow as pa
-
-        found = pa.Table.from_batches([rows]).take(list(refused))
-        reasoned = found.append_column(REASON, pa.array(refused.values(), pa.string()))
-        letters = frame.sparkSession.createDataFrame(reasoned).drop(DELETED)
-        write_letters(
-            row_letters(letters, self.pipeline, "sink", self.sink.name, F.col(REASON)), self.pipeline, place
-        )
 
 
 def _written(rows: DataFrame) -> DataFrame:

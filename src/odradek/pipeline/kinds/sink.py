@@ -113,9 +113,7 @@ class SinkKind(ABC):
         except (AnalysisException, ParseException) as error:
             raise self.pipeline.error((*self.sink.key, key), plain(error)) from None
         if kind != "boolean":
-            raise self.pipeline.error(
-                (*self.sink.key, key), f"the condition is {kind}, it must be boolean"
-            )
+            raise self.pipeline.error((*self.sink.key, key), f"the condition is {kind}, it must be boolean")
         return F.coalesce(F.expr(condition), F.lit(False))
 
     def _check_columns(self, rows: DataFrame, wanted: Sequence[str], key: str) -> None:
