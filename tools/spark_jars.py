@@ -28,7 +28,7 @@ def connector_jars() -> list[Path]:
     jars = [directory / _file_name(artifact) for artifact in ARTIFACTS]
     for artifact, jar in zip(ARTIFACTS, jars, strict=True):
         if not jar.exists():
-            _fetch(artifact, directory)
+            fetch(artifact, jar)
     return jars
 
 
@@ -37,7 +37,8 @@ def _file_name(artifact: str) -> str:
     return f"{name}-{version}.jar"
 
 
-def _fetch(artifact: str, directory: Path) -> None:
+def fetch(artifact: str, target: Path) -> None:
+    """By Maven, which names the file as `target` has to be named."""
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")
@@ -47,11 +48,11 @@ def _fetch(artifact: str, directory: Path) -> None:
         "-q",
         "dependency:copy",
         f"-Dartifact={artifact}",
-        f"-DoutputDirectory={directory}",
+        f"-DoutputDirectory={target.parent}",
     ]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise PeerUnavailable(f"Maven did not fetch {artifact} within {FETCH_TIMEOUT_S} s") from None
-    if result.returncode != 0 or not (directory / _file_name(artifact)).exists():
+    if result.returncode != 0 or not target.exists():
         raise PeerUnavailable(f"Maven could not fetch {artifact}: {result.stdout[-300:].strip()}")
