@@ -61,8 +61,9 @@ test-all: $(TEST_NEEDS) ## Run the tests, all planted bugs and everything that t
 test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long ones too (15 minutes)
 	$(PYTEST) -m 'spark and not peer' tests/spark tests/pipeline $(ARGS)
 
-test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
+test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector, and write Avro with a real schema registry (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
+	$(PYTEST) -m peer tests/pipeline/jvm $(ARGS)
 
 test-clients: kcat kafkajs chromium postgresql ## Install the clients of other languages, the browser and the database that tests use, where that can be done
 

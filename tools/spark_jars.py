@@ -86,7 +86,7 @@ def _jars(name: str, artifacts: Sequence[str]) -> list[Path]:
     jars = [directory / _file_name(artifact) for artifact in artifacts]
     for artifact, jar in zip(artifacts, jars, strict=True):
         if not jar.exists():
-            _fetch(artifact, directory)
+            fetch(artifact, jar)
     return jars
 
 
@@ -95,7 +95,8 @@ def _file_name(artifact: str) -> str:
     return f"{name}-{version}.jar"
 
 
-def _fetch(artifact: str, directory: Path) -> None:
+def fetch(artifact: str, target: Path) -> None:
+    """By Maven, which names the file as `target` has to be named."""
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")
@@ -105,13 +106,13 @@ def _fetch(artifact: str, directory: Path) -> None:
         "-q",
         "dependency:copy",
         f"-Dartifact={artifact}",
-        f"-DoutputDirectory={directory}",
+        f"-DoutputDirectory={target.parent}",
     ]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise PeerUnavailable(f"Maven did not fetch {artifact} within {FETCH_TIMEOUT_S} s") from None
-    if result.returncode != 0 or not (directory / _file_name(artifact)).exists():
+    if result.returncode != 0 or not target.exists():
         raise PeerUnavailable(f"Maven could not fetch {artifact}: {result.stdout[-300:].strip()}")
 
 
