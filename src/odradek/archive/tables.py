@@ -246,7 +246,8 @@ def _refusal(location: Location, error: Exception) -> ArchiveError:
 
 
 def _plain(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """In one line, without the stack of delta-rs."""
+    return " ".join(str(error).split("\n   0: ")[0].split())
 
 
 def _sync(directory: Path) -> None:
