@@ -14,6 +14,7 @@ once.
     aborted       which batches belong to transactions that were aborted
     producing     batches to their leaders, in order, each once
     transactions  the same in transactions
+    transaction_steps  what protocols of transactions have in common, without input or output
 
 There is no group membership and no asyncio: use confluent-kafka for those.
 """

@@ -16,6 +16,20 @@ Send.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from odradek.client.transaction_steps import (
+    Commit,
+    Fenced,
+    Initialize,
+    Look,
+    Lost,
+    Outcome,
+    Refused,
+    Seen,
+    Step,
+    Stop,
+    Succeeded,
+    TransactionProtocol,
+)
 from odradek.ledger.record import ANY, Entry
 
 MAX_LOSSES = 3  # of a transaction in one run of a batch, before the reason is reported
@@ -45,15 +59,6 @@ class TransactionLost(ExactlyOnceError):
     """The transaction was lost again and again."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """What to do next."""
-
-
-class Initialize(Step):
-    """InitProducerId: fence whoever wrote before, and end what is open."""
-
-
 class ReadLedger(Step):
     """Read the sink's last entry, below the partition's present high watermark."""
 
@@ -73,14 +78,6 @@ class Record(Step):
     """Send the ledger's record, in the same transaction."""
 
 
-class Commit(Step):
-    """EndTxn, once everything that was sent is acknowledged."""
-
-
-class Look(Step):
-    """Ask the coordinator what became of our transaction."""
-
-
 @dataclass(frozen=True)
 class Skip(Step):
     """The end: the batch was written before."""
@@ -93,56 +90,11 @@ class Done(Step):
 
 
 @dataclass(frozen=True)
-class Stop(Step):
-    """The end: raise the error."""
-
-    error: Exception
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a step."""
-
-
-class Succeeded(Outcome):
-    """The step was carried out."""
-
-
-@dataclass(frozen=True)
 class Found(Outcome):
     """The ledger's entry, if there is one. `topic_id` identifies the ledger itself."""
 
     entry: Entry | None
     topic_id: str
-
-
-@dataclass(frozen=True)
-class Fenced(Outcome):
-    """Our epoch is no longer the newest. `open_ms`: how long our transaction had been open, by our clock."""
-
-    open_ms: int
-    timeout_ms: int
-
-
-@dataclass(frozen=True)
-class Seen(Outcome):
-    """`is_timeout`: the coordinator aborted our own transaction, and nobody has initialized since."""
-
-    is_timeout: bool
-
-
-@dataclass(frozen=True)
-class Lost(Outcome):
-    """The transaction cannot be committed any more, or it is not known whether it was; nobody fenced us."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Refused(Outcome):
-    """An error that no retry can change."""
-
-    error: Exception
 
 
 @dataclass(frozen=True)
@@ -163,28 +115,18 @@ class Order:
     adoption: Adoption | None = None
 
 
-class BatchProtocol:
+class BatchProtocol(TransactionProtocol):
     def __init__(self, order: Order, known: Entry | None = None) -> None:
         """`known` is what the ledger says, if the caller holds the epoch that wrote it."""
+        super().__init__(MOVES)
         self._order, self._known = order, known
         self._losses = 0
         self._timeouts = self._timeout_ms = 0
-        self._giving_up: Exception | None = None
-        self._current: Step = Done()
 
     def start(self) -> Step:
         if self._known is None or self._order.adoption is None:
             return self._next(Initialize())
         return self._next(self._by_entry(self._known))
-
-    def step(self, outcome: Outcome) -> Step:
-        """The next step, by what came of the last. A combination that is not in the table is a bug of the caller."""
-        handle = MOVES[type(self._current), type(outcome)]
-        return self._next(handle(self, outcome))
-
-    def _next(self, step: Step) -> Step:
-        self._current = step
-        return step
 
     # After Initialize, ReadLedger and Adopt
 
@@ -239,19 +181,9 @@ class BatchProtocol:
             return self._give_up(TransactionLost(_lost_often(self._order, outcome.why)))
         return Initialize()
 
-    def _refused(self, outcome: Outcome) -> Step:
-        assert isinstance(outcome, Refused)
-        return self._give_up(outcome.error)
-
-    def _give_up(self, error: Exception) -> Step:
-        """Abort what is open, so that no reader waits for it, and raise the error."""
-        self._giving_up = error
-        return Initialize()
-
     def _fenced(self, outcome: Outcome) -> Step:
-        """Only after our own timeout may it have been the coordinator who fenced us."""
         assert isinstance(outcome, Fenced)
-        if outcome.open_ms < outcome.timeout_ms:
+        if not outcome.may_be_timeout:
             return Stop(AnotherProcess(_other_process(self._order)))
         self._timeout_ms = outcome.timeout_ms
         return Look()
@@ -264,11 +196,6 @@ class BatchProtocol:
         if self._timeouts > 1:
             return Stop(TooSlow(_too_slow(self._order, self._timeout_ms)))
         return Initialize()
-
-    def _stopped(self, outcome: Outcome) -> Step:
-        """Whoever cannot even initialize, or read, has nothing to abort; a failed abort must not hide its cause."""
-        assert isinstance(outcome, Refused)
-        return Stop(self._giving_up or outcome.error)
 
 
 Move = Callable[[BatchProtocol, Outcome], Step]

@@ -15,9 +15,22 @@ from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.client.producing import EncodedRecords
 from odradek.client.settings import ProduceSettings
+from odradek.client.transaction_steps import (
+    Commit,
+    Fenced,
+    Initialize,
+    Look,
+    Lost,
+    Outcome,
+    Refused,
+    Seen,
+    Step,
+    Stop,
+    Succeeded,
+)
 from odradek.client.transactions import ProducerFenced, TransactionalProducer, TransactionGone
 from odradek.ledger import protocol as steps
-from odradek.ledger.protocol import Adoption, BatchProtocol, Order, Outcome, Step
+from odradek.ledger.protocol import Adoption, BatchProtocol, Order
 from odradek.ledger.record import Entry
 from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
 from odradek.model import TopicPartition
@@ -104,7 +117,7 @@ class Writer:
         protocol = BatchProtocol(order, known)
         step = protocol.start()
         while True:
-            if isinstance(step, steps.Stop):
+            if isinstance(step, Stop):
                 raise step.error
             if isinstance(step, steps.Skip):
                 self._known = step.entry
@@ -120,26 +133,26 @@ class Writer:
         try:
             return CARRIED_OUT[type(step)](self, batch)
         except ProducerFenced:
-            return steps.Fenced(self._producer.open_ms, self._producer.timeout_ms)
+            return Fenced(self._producer.open_ms, self._producer.timeout_ms)
         except (TransactionGone, RowsChanged) as error:
             log.warning("batch %d of %s: %s. Trying again", batch.order.batch, self.sink, error)
-            return steps.Lost(str(error))
+            return Lost(str(error))
         except (TimedOut, ConnectionLost):
             raise
         except Exception as error:  # the rows' own, too
-            return steps.Refused(error)
+            return Refused(error)
 
     def _initialize(self, _: _Batch) -> Outcome:
         self._ledger.ensure()
         self._producer.initialize()
-        return steps.Succeeded()
+        return Succeeded()
 
     def _read_ledger(self, _: _Batch) -> Outcome:
         return steps.Found(self._ledger.read(self.sink), self._ledger.topic_id())
 
     def _adopt(self, batch: _Batch) -> Outcome:
         batch.adopt(Adoption(batch.order.batch, self._ledger.topic_id()))
-        return steps.Succeeded()
+        return Succeeded()
 
     def _send(self, batch: _Batch) -> Outcome:
         batch.rows.ready()
@@ -149,7 +162,7 @@ class Writer:
         for records in batch.rows.rounds():
             self._producer.send(records)
         batch.send_ms = int((self._clock() - began_s) * 1000)
-        return steps.Succeeded()
+        return Succeeded()
 
     def _record(self, batch: _Batch) -> Outcome:
         now_ms = int(time.time() * 1000)
@@ -166,24 +179,24 @@ class Writer:
         )
         self._producer.send([self._ledger.encoded(self.sink, self._entry, now_ms)])
         self._producer.flush()
-        return steps.Succeeded()
+        return Succeeded()
 
     def _commit(self, batch: _Batch) -> Outcome:
         if dict(self._cluster.topic_ids(batch.topics)) != batch.topic_ids:
-            return steps.Lost("a topic was deleted and created again while the batch was sent to it")
+            return Lost("a topic was deleted and created again while the batch was sent to it")
         self._producer.commit()
-        return steps.Succeeded()
+        return Succeeded()
 
     def _look(self, _: _Batch) -> Outcome:
-        return steps.Seen(self._producer.was_timed_out())
+        return Seen(self._producer.was_timed_out())
 
 
 CARRIED_OUT: dict[type[Step], Callable[[Writer, _Batch], Outcome]] = {
-    steps.Initialize: Writer._initialize,
+    Initialize: Writer._initialize,
     steps.ReadLedger: Writer._read_ledger,
     steps.Adopt: Writer._adopt,
     steps.Send: Writer._send,
     steps.Record: Writer._record,
-    steps.Commit: Writer._commit,
-    steps.Look: Writer._look,
+    Commit: Writer._commit,
+    Look: Writer._look,
 }

@@ -17,12 +17,25 @@ from odradek.client.deadline import TimedOut
 from odradek.client.fetching import Chunk, OffsetsGone, RangeReader
 from odradek.client.producing import EncodedRecords
 from odradek.client.settings import FetchSettings, ProduceSettings
+from odradek.client.transaction_steps import (
+    Commit,
+    Fenced,
+    Initialize,
+    Look,
+    Lost,
+    Outcome,
+    Refused,
+    Seen,
+    Step,
+    Stop,
+    Succeeded,
+)
 from odradek.client.transactions import ProducerFenced, TransactionalProducer, TransactionGone
 from odradek.errors import ErrorCode, KafkaError
 from odradek.mirror import protocol as steps
 from odradek.mirror.position import NO_TARGET, Copy, Position, UnreadablePosition
 from odradek.mirror.positions import Positions
-from odradek.mirror.protocol import CopyProtocol, Outcome, Step
+from odradek.mirror.protocol import CopyProtocol
 from odradek.mirror.reframing import reframed
 from odradek.model import TopicPartition
 
@@ -162,7 +175,7 @@ class Copier:
     def run(self) -> Progress:
         try:
             step = self._protocol.start()
-            while not isinstance(step, steps.Finish | steps.Park | steps.Stop):
+            while not isinstance(step, steps.Finish | steps.Park | Stop):
                 if self._stopping.is_set() and not self._protocol.is_in_transaction:
                     return self._tell("left")
                 step = self._protocol.step(self._outcome(step))
@@ -171,7 +184,7 @@ class Copier:
             self._reading.close()
 
     def _end(self, step: Step) -> Progress:
-        if isinstance(step, steps.Stop):
+        if isinstance(step, Stop):
             log.error("%s stops: %s", self.copy, step.error)
             return self._tell("stopped", str(step.error))
         if isinstance(step, steps.Park):
@@ -187,10 +200,10 @@ class Copier:
         try:
             return CARRIED_OUT[type(step)](self, step)
         except ProducerFenced:
-            return steps.Fenced(self._producer.open_ms, self._producer.timeout_ms)
+            return Fenced(self._producer.open_ms, self._producer.timeout_ms)
         except TransactionGone as error:
             log.warning("%s: %s. Trying again", self.copy, error)
-            return steps.Lost(str(error))
+            return Lost(str(error))
         except OffsetsGone as error:
             return steps.OutOfRange(error.earliest, error.latest)
         except MissingTopic as error:
@@ -199,9 +212,9 @@ class Copier:
         except (TimedOut, ConnectionLost) as error:
             return self._away(error)
         except KafkaError as error:
-            return self._away(error) if error.code.retriable else steps.Refused(_explained(error))
+            return self._away(error) if error.code.retriable else Refused(_explained(error))
         except UnreadablePosition as error:
-            return steps.Refused(error)
+            return Refused(error)
 
     def _away(self, error: Exception) -> Outcome:
         log.warning("%s: %s. Trying again", self.copy, error)
@@ -213,7 +226,7 @@ class Copier:
     def _initialize(self, _: Step) -> Outcome:
         self._producer.initialize()
         self.initialized_s = time.monotonic()
-        return steps.Succeeded()
+        return Succeeded()
 
     def _locate(self, _: Step) -> Outcome:
         clients, origin = self._clients, self.copy.origin
@@ -270,10 +283,10 @@ class Copier:
         self._sent_next = step.position.next
         self._producer.send([self._positions.encoded(self.copy, step.position)])
         self._producer.flush()
-        return steps.Succeeded()
+        return Succeeded()
 
     def _confirm(self, _: Step) -> Outcome:
-        return steps.Succeeded() if self._present_ids() == self._ids else steps.Changed()
+        return Succeeded() if self._present_ids() == self._ids else steps.Changed()
 
     def _commit(self, _: Step) -> Outcome:
         self._producer.commit()
@@ -283,15 +296,15 @@ class Copier:
         progress.transactions += 1
         progress.next_offset = self._sent_next
         self._batches = []
-        return steps.Succeeded()
+        return Succeeded()
 
     def _look(self, _: Step) -> Outcome:
-        return steps.Seen(self._producer.was_timed_out())
+        return Seen(self._producer.was_timed_out())
 
     def _pause(self, step: Step) -> Outcome:
         assert isinstance(step, steps.Pause)
         self._stopping.wait(step.seconds)
-        return steps.Succeeded()
+        return Succeeded()
 
 
 def _explained(error: KafkaError) -> KafkaError:
@@ -300,13 +313,13 @@ def _explained(error: KafkaError) -> KafkaError:
 
 
 CARRIED_OUT: Mapping[type[Step], Callable[[Copier, Step], Outcome]] = {
-    steps.Initialize: Copier._initialize,
+    Initialize: Copier._initialize,
     steps.Locate: Copier._locate,
     steps.Fetch: Copier._fetch,
     steps.Write: Copier._write,
     steps.Record: Copier._record,
     steps.Confirm: Copier._confirm,
-    steps.Commit: Copier._commit,
-    steps.Look: Copier._look,
+    Commit: Copier._commit,
+    Look: Copier._look,
     steps.Pause: Copier._pause,
 }

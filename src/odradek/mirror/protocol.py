@@ -15,6 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek.client.fetching import NO_EPOCH
+from odradek.client.transaction_steps import (
+    Commit,
+    Fenced,
+    Initialize,
+    Look,
+    Lost,
+    Outcome,
+    Refused,
+    Seen,
+    Step,
+    Stop,
+    Succeeded,
+    TransactionProtocol,
+)
 from odradek.mirror.position import NO_TARGET, Copy, Position
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -34,15 +48,6 @@ class RecordsGone(CannotMirror):
 
 class NotOurs(CannotMirror):
     """The copy has records of which no position tells."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What to do next."""
-
-
-class Initialize(Step):
-    """InitProducerId: fence whoever wrote before, and end what is open."""
 
 
 class Locate(Step):
@@ -72,14 +77,6 @@ class Confirm(Step):
     """Look whether both topics are still those that they were."""
 
 
-class Commit(Step):
-    """EndTxn, once everything that was sent is acknowledged."""
-
-
-class Look(Step):
-    """Ask the coordinator what became of our transaction."""
-
-
 @dataclass(frozen=True)
 class Pause(Step):
     """Wait, for a cluster that is away."""
@@ -93,22 +90,6 @@ class Finish(Step):
 
 class Park(Step):
     """The end: somebody else has the partition. Wait for the group to say whose it is."""
-
-
-@dataclass(frozen=True)
-class Stop(Step):
-    """The end: raise the error."""
-
-    error: Exception
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a step."""
-
-
-class Succeeded(Outcome):
-    """The step was carried out."""
 
 
 @dataclass(frozen=True)
@@ -147,30 +128,8 @@ class OutOfRange(Outcome):
     latest: int
 
 
-@dataclass(frozen=True)
-class Fenced(Outcome):
-    """Our epoch is no longer the newest. `open_ms`: how long our transaction had been open, by our clock."""
-
-    open_ms: int
-    timeout_ms: int
-
-
-@dataclass(frozen=True)
-class Seen(Outcome):
-    """`is_timeout`: the coordinator aborted our own transaction, and nobody has initialized since."""
-
-    is_timeout: bool
-
-
 class Changed(Outcome):
     """One of the topics was deleted, and perhaps created again."""
-
-
-@dataclass(frozen=True)
-class Lost(Outcome):
-    """The transaction cannot be committed any more, or it is not known whether it was; nobody fenced us."""
-
-    why: str
 
 
 @dataclass(frozen=True)
@@ -180,17 +139,11 @@ class Away(Outcome):
     why: str
 
 
-@dataclass(frozen=True)
-class Refused(Outcome):
-    """An error that no retry can change."""
-
-    error: Exception
-
-
-class CopyProtocol:
+class CopyProtocol(TransactionProtocol):
     """`once`: end where the source ended when we began. `accepts_loss`: go on where the source has lost records."""
 
     def __init__(self, copy: Copy, copy_name: str, *, once: bool = False, accepts_loss: bool = False) -> None:
+        super().__init__(MOVES)
         self._copy, self._copy_name, self._once, self._accepts_loss = copy, copy_name, once, accepts_loss
         self._ids = ("", "")
         self._number = self._total = self._origin = (
@@ -203,9 +156,7 @@ class CopyProtocol:
         self._fetched = Fetched(0, 0, NO_EPOCH)
         self._sent: Position | None = None
         self._last: int | None = None  # where a run that ends stops
-        self._giving_up: Exception | None = None
         self._failures = 0  # in a row
-        self._current: Step = Initialize()
 
     @property
     def is_in_transaction(self) -> bool:
@@ -213,15 +164,6 @@ class CopyProtocol:
 
     def start(self) -> Step:
         return self._next(Initialize())
-
-    def step(self, outcome: Outcome) -> Step:
-        """The next step, by what came of the last. A combination that is not in the table is a bug of the caller."""
-        handle = MOVES[type(self._current), type(outcome)]
-        return self._next(handle(self, outcome))
-
-    def _next(self, step: Step) -> Step:
-        self._current = step
-        return step
 
     # Where to begin
 
@@ -333,24 +275,12 @@ class CopyProtocol:
     def _paused(self, _: Outcome) -> Step:
         return Initialize()
 
-    def _refused(self, outcome: Outcome) -> Step:
-        """Abort what is open, so that no reader waits for it, and raise the error."""
-        assert isinstance(outcome, Refused)
-        self._giving_up = outcome.error
-        return Initialize()
-
-    def _stopped(self, outcome: Outcome) -> Step:
-        """There is nothing to abort; a failed abort must not hide its cause."""
-        assert isinstance(outcome, Refused)
-        return Stop(self._giving_up or outcome.error)
-
     def _away_at_start(self, outcome: Outcome) -> Step:
         return self._away(outcome) if self._giving_up is None else Stop(self._giving_up)
 
     def _fenced(self, outcome: Outcome) -> Step:
-        """Only after our own timeout may it have been the coordinator who fenced us."""
         assert isinstance(outcome, Fenced)
-        return Look() if outcome.open_ms >= outcome.timeout_ms else Park()
+        return Look() if outcome.may_be_timeout else Park()
 
     def _looked(self, outcome: Outcome) -> Step:
         assert isinstance(outcome, Seen)
