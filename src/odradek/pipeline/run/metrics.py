@@ -79,8 +79,13 @@ class Metrics:
                 lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
                 for labels, value in sorted(self._values[name].items()):
                     shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-                    lines.append(f"{name}{{{shown}}} {value:g}")
+                    lines.append(f"{name}{{{shown}}} {_shown(value)}")
         return "\n".join(lines) + "\n"
+
+
+def _shown(value: float) -> str:
+    """All its digits: counters become large."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def _escaped(text: str) -> str:
