@@ -80,6 +80,7 @@ def run(
     record is lost or copied twice. Progress is a line every five seconds.
     """
     with told(as_json):
+        from odradek.broker.descriptors import claim_descriptors
         from odradek.cli.stopping import stopping
         from odradek.mirror.file import load
         from odradek.mirror.running import MirrorRun
@@ -87,6 +88,7 @@ def run(
 
         logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
         settings = load(file)
+        claim_descriptors()  # three connections for each partition
         metrics = Metrics(METRICS)
         lines = Lines(as_json, metrics)
         mirror = MirrorRun(settings, lines.tell, once=once, accepts_loss=accept_loss)
