@@ -80,8 +80,8 @@ def run(
     record is lost or copied twice. Progress is a line every five seconds.
     """
     with told(as_json):
-        from odradek.broker.descriptors import claim_descriptors
         from odradek.cli.stopping import stopping
+        from odradek.descriptors import claim_descriptors
         from odradek.mirror.file import load
         from odradek.mirror.running import MirrorRun
         from odradek.pipeline.run.metrics import Metrics, serve
