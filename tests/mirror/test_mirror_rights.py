@@ -280,7 +280,7 @@ MISSING = {
     ): "cannot share the work in group odradek-mirror.west: .*; grant READ on the group at the target",
     right(Resource.GROUP, GROUP, Operation.READ): f"group {GROUP}: .*; grant READ on the group at east",
 }
-LATER = (COPIES(Operation.ALTER), COPIES(Operation.ALTER_CONFIGS))
+LATER = (COPIES(Operation.ALTER), COPIES(Operation.ALTER_CONFIGS), POSITIONS(Operation.READ))
 
 
 @pytest.mark.parametrize(

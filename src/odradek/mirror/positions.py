@@ -129,6 +129,14 @@ class Positions:
             self._topic_id = topic_id
 
     def _follow(self, partition: TopicPartition) -> None:
+        try:
+            self._read_on(partition)
+        except KafkaError as error:
+            if error.code in REFUSALS:
+                raise KafkaError(error.code, f"{error}; grant READ on the topic at the target") from None
+            raise
+
+    def _read_on(self, partition: TopicPartition) -> None:
         """Up to the present high watermark."""
         high_watermark = self._cluster.list_offsets({partition: LATEST})[partition]
         start = self._next.get(partition)
