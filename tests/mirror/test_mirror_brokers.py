@@ -16,8 +16,10 @@ from odradek.admin.topics import add_partitions, delete_records
 from odradek.client.producing import EncodedRecords
 from odradek.client.settings import ProduceSettings
 from odradek.client.transactions import TransactionalProducer
+from odradek.mirror.file import load
 from odradek.mirror.position import Copy
 from odradek.mirror.positions import Positions
+from odradek.mirror.running import MirrorRun
 from odradek.model import TopicPartition
 from odradek.records.record import Record, encode_records
 from tests.mirror.lab import (
@@ -466,6 +468,18 @@ def test_offsets_of_an_active_group_are_left_alone(west, east, mirror, topic, na
     consumer.close()
     assert result.returncode == 1
     assert "the group has active members" in result.stderr
+
+
+def test_a_bug_in_the_upkeep_ends_the_process(west, mirror, topic, monkeypatch):
+    """Rather than copying on without new partitions and groups."""
+    Topics(west.bootstrap).create(1, topic)
+
+    def look_after(self) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(MirrorRun, "_look_after", look_after)
+    with pytest.raises(RuntimeError, match="a bug"):
+        MirrorRun(load(mirror()), lambda event: None).run()
 
 
 def test_metrics_are_served(west, east, mirror, topic):

@@ -13,9 +13,9 @@ from odradek.admin.failures import AdminError, Refused
 from odradek.admin.groups import group_names
 from odradek.admin.offsets import commit_offsets, committed_offsets, start_offsets
 from odradek.admin.places import Place
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.mirror.names import Choice, Direction
-from odradek.mirror.position import Copy
+from odradek.mirror.position import Copy, UnreadablePosition
 from odradek.mirror.positions import Positions
 from odradek.mirror.rights import needing
 from odradek.mirror.translation import to_source, to_target
@@ -117,7 +117,7 @@ def carry_over(sides: Sides, groups: Iterable[str]) -> Mapping[str, str]:
         except Refused as error:
             if error.code not in ACTIVE:
                 problems[group] = str(error)
-        except AdminError as error:
+        except (AdminError, KafkaError, UnreadablePosition) as error:
             problems[group] = str(error)
     return problems
 
