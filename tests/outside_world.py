@@ -45,6 +45,7 @@ BESIDE_A_NODE = {
     "broker/main.py",
     "broker/collector.py",
     "broker/descriptors.py",
+    "descriptors.py",
     "broker/service_manager.py",
     "storage/compaction/worker.py",
     "storage/disk/lossy.py",

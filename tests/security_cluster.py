@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from odradek.config.authorizer import STANDARD_AUTHORIZER
 from odradek.security.jaas import PLAIN
 from tests.support import START_TIMEOUT_S, RunningBroker
 
@@ -18,6 +19,27 @@ def users(passwords: Mapping[str, str] = PASSWORDS) -> str:
     name, password = next(iter(passwords.items()))
     listed = " ".join(f'user_{user}="{word}"' for user, word in passwords.items())
     return f'{PLAIN} required username="{name}" password="{password}" {listed};'
+
+
+def guarded_settings() -> dict[str, str]:
+    """A broker with passwords and ACLs: `admin` may do everything, others what they are granted."""
+    return {
+        "listeners": "SASL_PLAINTEXT://localhost:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": users(),
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:admin",
+    }
+
+
+def login_of(user: str) -> dict[str, str]:
+    """Settings of a client, by Java's names."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{PLAIN} required username="{user}" password="{PASSWORDS[user]}";',
+    }
 
 
 class ConfiguredBroker(RunningBroker):

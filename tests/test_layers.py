@@ -19,6 +19,7 @@ from tests.outside_world import (
 # A package may import from those of a lower number, and from itself.
 LAYERS = {
     "wording": -2,
+    "descriptors": -2,
     "errors": -1,
     "model": 0,
     "exposition": 0,
@@ -174,6 +175,7 @@ def test_what_an_api_keeps_to_itself_is_used_by_nobody_else() -> None:
 def test_client_side_knows_no_broker() -> None:
     allowed = {
         "wording",
+        "descriptors",
         "errors",
         "model",
         "exposition",

@@ -1,6 +1,9 @@
 """A mirror between two real brokers: what arrives, what is kept in step, and what is refused with a sentence."""
 
 import itertools
+import json
+import re
+import shlex
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +16,10 @@ from odradek.admin.topics import add_partitions, delete_records
 from odradek.client.producing import EncodedRecords
 from odradek.client.settings import ProduceSettings
 from odradek.client.transactions import TransactionalProducer
+from odradek.mirror.file import load
+from odradek.mirror.position import Copy
+from odradek.mirror.positions import Positions
+from odradek.mirror.running import MirrorRun
 from odradek.model import TopicPartition
 from odradek.records.record import Record, encode_records
 from tests.mirror.lab import (
@@ -198,6 +205,7 @@ def test_a_mirror_that_runs_follows_partitions_and_new_topics(west, east, mirror
             "everything is copied",
         )
         assert process.end()
+    assert process.events[-1]["not_copying"] == {}, "partitions that end with the process are no problem"
 
 
 # What is refused
@@ -263,10 +271,58 @@ def test_a_copy_that_somebody_else_has_filled(west, east, mirror, topic, name):
     assert len(ledger(east.bootstrap, f"{name}.{topic}")[0]) == 5
 
 
+def test_records_of_others_among_the_positions(west, east, mirror, topic, name):
+    """One stops the partition whose key it has, and says how to remove it; all others are ignored."""
+    Topics(west.bootstrap).create(2, topic)
+    fill(west.bootstrap, topic, 20)
+    run_once(mirror())
+    positions = Positions(client(east.bootstrap))
+    positions.prepare()
+    place = positions.partition_of(Copy(name, topic, 0))
+    producer = Producer({"bootstrap.servers": east.bootstrap})
+    for key in ("no JSON", "[1, 2]", f'["{name}",["{topic}"],0,"9.9"]', f'["{name}","{topic}",0,"9.9"]'):
+        producer.produce(place.topic, b"garbage", key, partition=place.partition)
+    assert producer.flush(30) == 0
+    fill(west.bootstrap, topic, 20)
+    refused = run_once(mirror(), ok=False)["not_copying"]
+    assert refused.keys() == {f"{topic}-0"}
+    advice = re.search(r"remove it from the target: odradek (.*)$", refused[f"{topic}-0"])
+    assert advice is not None
+    assert run_command("-b", east.bootstrap, *shlex.split(advice[1])).returncode == 0
+    run_once(mirror())
+    assert ledger(east.bootstrap, f"{name}.{topic}") == ledger(west.bootstrap, topic)
+
+
+def test_what_the_target_knows_while_the_source_is_away(west, east, mirror, topic, name):
+    Topics(west.bootstrap).create(2, topic)
+    fill(west.bootstrap, topic, 20)
+    run_once(mirror())
+    file = mirror()
+    file.write_text(file.read_text().replace(west.bootstrap, "127.0.0.1:1"))
+    result = run_command("mirror", "status", str(file), "--json")
+    assert result.returncode == 0
+    assert f"no broker reachable at 127.0.0.1:1 (connection refused): check bootstrap.servers of {name}" in (
+        result.stderr
+    )
+    found = json.loads(result.stdout)
+    assert [(one["partition"], one["copied_to"], one["lag"]) for one in found] == [
+        (0, 10, None),
+        (1, 10, None),
+    ]
+    assert all(one["copied_at_ms"] > 0 for one in found)
+
+
+def test_a_cluster_is_not_mirrored_to_itself(west, tmp_path, topic):
+    file = write_file(tmp_path, west.bootstrap, west.bootstrap, f'names = ["{topic}"]')
+    result = run_command("mirror", str(file), "--once")
+    assert result.returncode == 1
+    assert "west and east are the same cluster" in result.stderr
+
+
 def test_a_source_that_lacks_the_topic(west, mirror, topic):
     result = run_command("mirror", str(mirror()), "--once")
     assert result.returncode == 1
-    assert f"{topic}: the source has no such topic yet" in result.stderr
+    assert f"has no topic {topic} yet" in result.stderr
 
 
 def test_clusters_that_are_away(west, tmp_path):
@@ -412,6 +468,18 @@ def test_offsets_of_an_active_group_are_left_alone(west, east, mirror, topic, na
     consumer.close()
     assert result.returncode == 1
     assert "the group has active members" in result.stderr
+
+
+def test_a_bug_in_the_upkeep_ends_the_process(west, mirror, topic, monkeypatch):
+    """Rather than copying on without new partitions and groups."""
+    Topics(west.bootstrap).create(1, topic)
+
+    def look_after(self) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(MirrorRun, "_look_after", look_after)
+    with pytest.raises(RuntimeError, match="a bug"):
+        MirrorRun(load(mirror()), lambda event: None).run()
 
 
 def test_metrics_are_served(west, east, mirror, topic):

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from tests.ledger.simulated_cluster import Crashed
+from odradek.mirror.position import Copy
+from odradek.mirror.positions import NAME, PARTITIONS, Positions
+from tests.ledger.simulated_cluster import Crashed, SimulatedClient
 from tests.mirror.simulated_pair import COPY, TOPIC, Pair, Script, life
 
 FAULTS = ["crash before", "crash after", "lost before", "lost after", "coordinator moves", "leader moves"]
@@ -128,6 +130,18 @@ def test_a_copy_that_was_deleted_is_made_anew():
     pair.source.much()
     life(pair)
     pair.check()
+
+
+def test_positions_of_a_topic_that_was_deleted_count_for_nothing():
+    """Whoever has read them takes the partition back later, and must not go on at what another one has passed."""
+    pair = filled()
+    life(pair)
+    positions, copy = Positions(SimulatedClient(pair.east)), Copy("west", TOPIC, 0)
+    positions.prepare()
+    assert positions.read(copy) is not None and positions.copies("west") == [copy]
+    pair.east.create(NAME, PARTITIONS)
+    assert positions.read(copy) is None and positions.copies("west") == []
+    assert "there is no position" in life(pair).progress.reason
 
 
 @pytest.mark.parametrize("what", ["source", "copy"])

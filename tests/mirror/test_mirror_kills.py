@@ -211,7 +211,7 @@ def test_a_process_that_is_stopped_until_it_has_lost_its_partitions(west, east, 
         assert one.end() == two.end() == 0
 
 
-# A target of three brokers, of which one is killed before each step
+# A source or a target of three brokers, of which one is killed before each step
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +259,25 @@ def test_a_broker_of_the_target_is_killed_before_a_step(west, three, step, tmp_p
         killed[0].start()
         three.wait_until_in_sync()
         assert ledger(three.bootstrap, "west.survivor") == ledger(west.bootstrap, "survivor")
+
+
+@pytest.mark.long
+def test_the_leader_of_the_source_is_killed_before_fetches(east, three, tmp_path: Path, monkeypatch):
+    three.create_topic("led", partitions=1, replicas=[[1, 2, 3]])
+    file = write_file(tmp_path, three.bootstrap, east.bootstrap, 'names = ["led"]', names=("three", "east"))
+    for _ in range(3):
+        fill(three.bootstrap, "led", 60, partitions=1)
+        fetches: list[Node] = []
+
+        def fetch(self, one, carried_out=CARRIED_OUT[steps.Fetch], fetches=fetches):
+            fetches.append(three.leader("led", 0))
+            if len(fetches) == 3:
+                fetches[-1].crash()
+            return carried_out(self, one)
+
+        with monkeypatch.context() as patch:
+            patch.setitem(CARRIED_OUT, steps.Fetch, fetch)
+            run_once(file)
+        fetches[2].start()
+        three.wait_until_in_sync()
+        assert ledger(east.bootstrap, "three.led") == ledger(three.bootstrap, "led")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.cli.mirror import METRICS
 from odradek.mirror.copying import Progress
 from odradek.mirror.file import load
 from odradek.mirror.names import Choice, Direction, topics_to_copy
@@ -26,8 +27,10 @@ from odradek.mirror.upkeep import TopicFacts, needed
 from odradek.mirror.work import RETRY_S, Share
 from odradek.model import TopicPartition
 from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.run.metrics import Metrics
 from tests.support import run_command
 
+DOCS = Path(__file__).parents[2] / "docs"
 GOOD = """
 [source]
 name = "west"
@@ -68,7 +71,7 @@ def test_a_file_is_read(file):
 
 
 def test_the_file_of_the_documentation_is_one(file):
-    text = (Path(__file__).parents[2] / "docs" / "MIRROR.md").read_text()
+    text = (DOCS / "MIRROR.md").read_text()
     settings = load(file(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0]))
     assert settings.direction.copy_of("orders") == "west.orders"
     assert (
@@ -131,6 +134,14 @@ def test_a_secret_comes_from_outside(file):
     )
     with pytest.raises(PipelineError, match="a secret does not belong in this file"):
         load(file(secret))
+
+
+def test_an_empty_file_lacks_everything_and_no_more(file):
+    with pytest.raises(PipelineError) as raised:
+        load(file(""))
+    said = str(raised.value)
+    assert 'name = "west"' in said and 'name = "east"' in said and "say which topics to mirror" in said
+    assert "different names" not in said
 
 
 # Names
@@ -233,6 +244,28 @@ def test_what_has_stopped_begins_again_after_a_while():
     assert list(share.works.values()) == [work] and share.has_ended
     share.tick(100.0 + RETRY_S + 1)
     assert list(share.works.values()) != [work] and not share.has_ended
+
+
+# Progress
+
+
+def test_how_far_a_partition_is_behind():
+    progress = Progress(next_offset=5, source_end=9)
+    assert progress.behind_ms(10_000) is None, "nothing is copied yet"
+    progress.copied_until_ms = 7_000
+    assert (progress.lag, progress.behind_ms(10_000)) == (4, 3_000)
+    progress.next_offset = 9
+    assert (progress.lag, progress.behind_ms(10_000)) == (0, 0)
+
+
+def test_metrics_have_all_digits():
+    metrics = Metrics(METRICS)
+    metrics.set("odradek_mirror_bytes_total", 123_456_789_012, source="west")
+    metrics.set("odradek_mirror_behind_seconds", 1.25, source="west")
+    assert 'odradek_mirror_bytes_total{source="west"} 123456789012\n' in metrics.text()
+    assert 'odradek_mirror_behind_seconds{source="west"} 1.25\n' in metrics.text()
+    names = re.findall(r"odradek_mirror_\w+", (DOCS / "METRICS.md").read_text())
+    assert set(names) == set(METRICS), "docs/METRICS.md lists them"
 
 
 # Upkeep

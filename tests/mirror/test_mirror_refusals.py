@@ -58,7 +58,9 @@ def test_a_response_that_is_lost(west, faulty, file, topic, api):
 @pytest.mark.parametrize(
     ("api", "error", "advice"),
     [
-        pytest.param("Produce", "TOPIC_AUTHORIZATION_FAILED", "WRITE on its copy at the target", id="topic"),
+        pytest.param(
+            "Produce", "TOPIC_AUTHORIZATION_FAILED", "grant WRITE on the topic at the target", id="topic"
+        ),
         pytest.param(
             "InitProducerId",
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",

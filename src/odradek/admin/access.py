@@ -85,6 +85,7 @@ class Access:
     kept: dict[Address, Kept] = field(default_factory=dict, repr=False)
     keep_s: float = 1.0  # a connection that was idle for longer may be closed by now
     of_controllers: dict[str, str] | None = None  # settings for controllers' listeners; None: the same ones
+    place: str = ""  # where the address and the settings are written, if not in options of the command
 
     def servers(self) -> list[Address]:
         return addresses_of(self.bootstrap)
@@ -97,11 +98,12 @@ class Access:
 
     def unreachable(self, cause: str | None) -> str:
         """Say why there is no response, in one line."""
+        place = self.place or "--command-config"
         if cause is not None:
-            return f"{cause} (is --command-config right for this cluster?)"
+            return f"{cause} (is {place} right for this cluster?)"
         return (
             f"no response from {self.bootstrap} in time: is it a Kafka broker, and does it require TLS or "
-            "a login (see --command-config)?"
+            f"a login (see {place})?"
         )
 
 
@@ -129,12 +131,13 @@ def check_reachable(bootstrap: str) -> None:
     raise nobody_reached(reasons)
 
 
-def nobody_reached(reasons: list[str]) -> NoContact:
-    return NoContact(
-        f"no broker reachable at {', '.join(reasons)}: "
-        "start one with 'odradek up', or name another with --bootstrap-server",
-        is_refused=True,
+def nobody_reached(reasons: list[str], place: str = "") -> NoContact:
+    advice = (
+        f"check bootstrap.servers of {place}, and that its brokers are running"
+        if place
+        else "start one with 'odradek up', or name another with --bootstrap-server"
     )
+    return NoContact(f"no broker reachable at {', '.join(reasons)}: {advice}", is_refused=True)
 
 
 def addresses_of(bootstrap: str) -> list[Address]:

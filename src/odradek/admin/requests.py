@@ -125,7 +125,7 @@ def ask_any(
         except NoContact as error:
             failures.append(error)
     if all(one.is_refused for one in failures):
-        raise nobody_reached([str(one) for one in failures])
+        raise nobody_reached([str(one) for one in failures], cluster.place)
     if any(one.is_silent for one in failures):
         raise NoContact(cluster.unreachable(None), is_silent=True)
     told = "; ".join(map(str, failures))

@@ -175,14 +175,27 @@ def describe_configs(
     is_brief: bool = False,
 ) -> list[DescribeConfigsResult]:
     """Settings of resources of one kind, with synonyms and documentation unless only their values count."""
+    results = ask_for_configs(cluster, address, kind, names, keys, is_brief=is_brief)
+    for result in results:
+        check(result.error_code, result.error_message, result.resource_name)
+    return results
+
+
+def ask_for_configs(
+    cluster: Access,
+    address: Address,
+    kind: int,
+    names: Iterable[str],
+    keys: Sequence[str],
+    *,
+    is_brief: bool = False,
+) -> list[DescribeConfigsResult]:
+    """The same with the results that are errors."""
     resources = [DescribeConfigsResource(kind, name, list(keys) or None) for name in names]
     request = DescribeConfigsRequest(
         resources, include_synonyms=not is_brief, include_documentation=not is_brief
     )
-    results = ask(cluster, address, request, DescribeConfigsResponse).results
-    for result in results:
-        check(result.error_code, result.error_message, result.resource_name)
-    return results
+    return ask(cluster, address, request, DescribeConfigsResponse).results
 
 
 def alter_configs(

@@ -1,7 +1,4 @@
-"""File descriptors: as many as the system allows, half of them for files, the rest for connections.
-
-Most systems start a process with a soft limit of 1,024, which a few hundred partitions use up. The hard limit is meant
-for servers, and any process may raise its soft limit to it.
+"""File descriptors: half of them for files, the rest for connections. `odradek.descriptors` claims all there are.
 
 Connections may not take what files need, or many idle clients would keep the broker from writing. Some descriptors are
 for neither: the event loop, the listeners, the cleaner's process. A few are held in reserve for when no others are left
@@ -15,14 +12,6 @@ from odradek.storage.disk.files import DEFAULT_MAX_OPEN_FILES
 
 MAX_RESERVE = 16
 OTHERS = 32
-
-
-def claim_descriptors() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):
-        pass  # the real limit of macOS is lower than the one it reports
 
 
 def _limit() -> int:

@@ -17,6 +17,7 @@ from odradek.broker.collector import Collector
 from odradek.broker.node import Node
 from odradek.broker.service_manager import ServiceManager
 from odradek.config.broker import BrokerConfig
+from odradek.descriptors import claim_descriptors
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
@@ -83,7 +84,7 @@ def run(
     broker had to stop by itself.
 
     `lifeline` is the reading end of a pipe: the broker also stops when the process at the other end is gone."""
-    descriptors.claim_descriptors()
+    claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
     try:

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 if TYPE_CHECKING:
     from odradek.mirror.file import MirrorSettings
     from odradek.mirror.groups import Sides
+    from odradek.mirror.lag import PartitionLag
     from odradek.mirror.positions import Positions
 
 app = Group(
@@ -79,12 +81,14 @@ def run(
     """
     with told(as_json):
         from odradek.cli.stopping import stopping
+        from odradek.descriptors import claim_descriptors
         from odradek.exposition import Numbers, serve
         from odradek.mirror.file import load
         from odradek.mirror.running import MirrorRun
 
         logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
         settings = load(file)
+        claim_descriptors()  # three connections for each partition
         metrics = Numbers(METRICS)
         lines = Lines(as_json, metrics)
         mirror = MirrorRun(settings, lines.tell, once=once, accepts_loss=accept_loss)
@@ -105,6 +109,7 @@ METRICS = {
     "odradek_mirror_bytes_total": ("counter", "Bytes of records copied, as compressed as they are."),
     "odradek_mirror_transactions_total": ("counter", "Transactions committed."),
     "odradek_mirror_lag_offsets": ("gauge", "Offsets of the source that are not copied."),
+    "odradek_mirror_behind_seconds": ("gauge", "The age, at most, of the oldest record that is not copied."),
     "odradek_mirror_partitions": ("gauge", "Partitions that this process copies."),
     "odradek_mirror_partitions_not_copying": ("gauge", "Of these, those that wait or have stopped."),
 }
@@ -133,16 +138,24 @@ class Lines:
         self._metrics.set("odradek_mirror_partitions_not_copying", len(event["not_copying"]), **labels)
         if event["lag"] is not None:
             self._metrics.set("odradek_mirror_lag_offsets", event["lag"], **labels)
+        if event["behind_ms"] is not None:
+            self._metrics.set("odradek_mirror_behind_seconds", event["behind_ms"] / 1000, **labels)
 
 
 def _tell_progress(event: dict[str, Any]) -> None:
     lag = "unknown" if event["lag"] is None else event["lag"]
+    if event["behind_ms"]:
+        lag = f"{lag} ({event['behind_ms'] / 1000:.1f} s)"
     print_line(
         f"{event['source']} to {event['target']}: {event['records']} records, "
-        f"{event['bytes'] / MEGABYTE:.1f} MB, {event['partitions']} partitions, lag {lag}"
+        f"{event['bytes'] / MEGABYTE:.1f} MB, {_partitions(event['partitions'])}, lag {lag}"
     )
     for partition, why in event["not_copying"].items():
         note(f"{partition}: {why}")
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _tell_end(event: dict[str, Any]) -> None:
@@ -152,7 +165,7 @@ def _tell_end(event: dict[str, Any]) -> None:
 
 def _tell_assigned(event: dict[str, Any]) -> None:
     note(
-        f"copying {len(event['partitions'])} partitions"
+        f"copying {_partitions(len(event['partitions']))}"
         + (", looking after topics" if event["leads"] else "")
     )
 
@@ -184,6 +197,7 @@ def check(
     with told(as_json):
         from odradek.mirror.clients import access_to
         from odradek.mirror.file import load
+        from odradek.mirror.groups import carried_groups
         from odradek.mirror.upkeep import Upkeep
 
         settings = load(file)
@@ -191,42 +205,60 @@ def check(
             print_json({"ok": True}) if as_json else print_line(f"{file} is a mirror's file.")
             return
         upkeep = Upkeep(settings, access_to(settings.source), access_to(settings.target))
-        topics, changes = upkeep.look()
-        missing = upkeep.missing(topics)
+        look = upkeep.look()
+        missing = upkeep.missing(look.partitions)
+        problems = [*upkeep.missing_told(look.partitions), *look.problems]
+        groups = carried_groups(settings.groups, access_to(settings.source))
+    changes = look.changes.told()
     if as_json:
-        print_json({"ok": not missing, "topics": topics, "changes": changes.told(), "missing": missing})
+        facts = {"topics": dict(look.partitions), "changes": changes, "groups": groups, "missing": missing}
+        print_json({"ok": not problems, **facts, "problems": problems})
         return
     copy_of = settings.direction.copy_of
-    print_columns(
-        ("TOPIC", "PARTITIONS", "COPY"), [(name, count, copy_of(name)) for name, count in topics.items()]
-    )
-    for one in changes.told():
+    rows = [(name, count, copy_of(name)) for name, count in look.partitions.items()]
+    print_columns(("TOPIC", "PARTITIONS", "COPY"), rows)
+    for one in changes:
         print_line(f"would {one}")
-    for name in missing:
-        note(f"warning: {settings.source.name} has no topic {name} yet")
+    for group in groups:
+        print_line(f"would carry over the offsets of group {group}")
+    for one in problems:
+        note(f"warning: {one}")
 
 
 @app.command()
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Show how far each copy has come, and how far it is behind."""
+    """Show how far each copy has come, and how far it is behind. While the source is away: what the target knows."""
     with told(as_json):
-        from odradek.mirror.clients import access_to, cluster_of
         from odradek.mirror.file import load
-        from odradek.mirror.lag import lags
-        from odradek.mirror.upkeep import Upkeep
-        from odradek.model import TopicPartition
 
-        settings = load(file)
-        topics, _ = Upkeep(settings, access_to(settings.source), access_to(settings.target)).look()
-        partitions = [
-            TopicPartition(name, number) for name, count in topics.items() for number in range(count)
-        ]
-        found = lags(settings.direction, cluster_of(settings.source), _positions(settings), partitions)
+        found = lags_now(load(file))
     if as_json:
         print_json([asdict(one) for one in found])
         return
-    header = ("TOPIC", "PARTITION", "COPY", "COPIED-TO", "SOURCE-END", "LAG", "RECORDS")
-    print_columns(header, [tuple(asdict(one).values()) for one in found])
+    header = ("TOPIC", "PARTITION", "COPY", "COPIED-TO", "SOURCE-END", "LAG", "RECORDS", "COPIED-AT")
+    print_columns(header, [(*tuple(asdict(one).values())[:-1], _time(one.copied_at_ms)) for one in found])
+
+
+def lags_now(settings: "MirrorSettings") -> "list[PartitionLag]":
+    from odradek.admin.failures import NoContact
+    from odradek.mirror.clients import access_to, cluster_of
+    from odradek.mirror.lag import lags, last_known
+    from odradek.mirror.upkeep import Upkeep, all_partitions
+
+    source, target = settings.source, settings.target
+    positions = _positions(settings)
+    try:
+        topics = Upkeep(settings, access_to(source), access_to(target)).topics()
+    except NoContact as error:
+        note(f"warning: {error}. This is what {target.name} knows of {source.name}")
+        return last_known(settings.direction, positions, cluster_of(target).topic_names())
+    return lags(settings.direction, cluster_of(source), positions, all_partitions(topics))
+
+
+def _time(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "seconds")
 
 
 @app.command()

@@ -14,6 +14,7 @@ the state of a mirror is in what it writes, and a process that is killed leaves 
     copying       carries out the protocol's steps
     sharing       pure: who copies which partition
     membership    a member of the group that shares the work
+    rights        what the mirror's user needs, in the words of a refusal
     upkeep        topics, partitions and settings of the target kept in step
     groups        offsets of groups, translated
     lag           how far a mirror is behind

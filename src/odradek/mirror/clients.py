@@ -30,4 +30,5 @@ def clients_of(settings: MirrorSettings) -> Clients:
 def access_to(settings: ClusterSettings) -> Access:
     """For administration."""
     given = dict(settings.given)
-    return Access(given["bootstrap.servers"], given, client_id=CLIENT_ID)
+    place = f"{settings.name} in the mirror's file"
+    return Access(given["bootstrap.servers"], given, client_id=CLIENT_ID, place=place)

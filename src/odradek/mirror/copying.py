@@ -43,13 +43,17 @@ ENDLESS = 2**63 - 1
 ADVICE = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the copy, or message.max.bytes of the target's brokers",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the copy",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant READ on the topic at the source, WRITE on its copy at the target",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant READ on the mirror's group at the target",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "grant WRITE on transactional ids that begin with odradek-mirror. at the target"
     ),
     ErrorCode.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the copy",
     ErrorCode.INVALID_RECORD: "the copy is compacted, and the source has records without a key",
+}
+RIGHTS: Mapping[type[Step], str] = {  # on the topic that the refusal names
+    steps.Locate: "grant READ on the topic",
+    steps.Fetch: "grant READ on the topic at the source",
+    steps.Write: "grant WRITE on the topic at the target",
+    steps.Record: "grant WRITE on the topic at the target",
 }
 
 log = logging.getLogger("odradek.mirror")
@@ -66,6 +70,7 @@ class Progress:
     transactions: int = 0
     next_offset: int | None = None  # of the source
     source_end: int | None = None
+    copied_until_ms: int | None = None  # the time of the newest record of the last transaction
 
     @property
     def lag(self) -> int | None:
@@ -73,6 +78,12 @@ class Progress:
         if self.next_offset is None or self.source_end is None:
             return None
         return max(self.source_end - self.next_offset, 0)
+
+    def behind_ms(self, now_ms: int) -> int | None:
+        """How old the oldest record is, at most, that is not copied."""
+        if self.lag == 0:
+            return 0
+        return None if self.copied_until_ms is None else max(now_ms - self.copied_until_ms, 0)
 
 
 @dataclass(frozen=True)
@@ -212,7 +223,7 @@ class Copier:
         except (TimedOut, ConnectionLost) as error:
             return self._away(error)
         except KafkaError as error:
-            return self._away(error) if error.code.retriable else Refused(_explained(error))
+            return self._away(error) if error.code.retriable else Refused(_explained(error, step))
         except UnreadablePosition as error:
             return Refused(error)
 
@@ -295,6 +306,8 @@ class Copier:
         progress.bytes += sum(len(one.records) for one in self._batches)
         progress.transactions += 1
         progress.next_offset = self._sent_next
+        if self._batches:
+            progress.copied_until_ms = max(one.max_timestamp for one in self._batches)
         self._batches = []
         return Succeeded()
 
@@ -307,9 +320,11 @@ class Copier:
         return Succeeded()
 
 
-def _explained(error: KafkaError) -> KafkaError:
+def _explained(error: KafkaError, step: Step) -> KafkaError:
+    is_right = error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    advice = RIGHTS.get(type(step)) if is_right else ADVICE.get(error.code)
     text = str(error).partition(";")[0]
-    return KafkaError(error.code, f"{text}; {ADVICE[error.code]}") if error.code in ADVICE else error
+    return KafkaError(error.code, f"{text}; {advice}") if advice else error
 
 
 CARRIED_OUT: Mapping[type[Step], Callable[[Copier, Step], Outcome]] = {

@@ -42,6 +42,7 @@ WITHOUT_EFFECT = {
     "compression.type": "batches keep the compression that they have",
     "batch.size": "batches stay as they are",
 }
+EXAMPLES = {"source": "west", "target": "east"}
 BROKER_DEFAULT = -1
 NOWHERE = 'name its brokers: kafka = { "bootstrap.servers" = "host:9092" }'
 
@@ -111,7 +112,7 @@ class _Reader:
         if not CLUSTER_NAME.fullmatch(name):
             table.complain(
                 "name" if name else "",
-                "give the cluster a name of letters, digits, '_' and '-': name = \"west\"",
+                f"give the cluster a name of letters, digits, '_' and '-': name = \"{EXAMPLES[kind]}\"",
             )
         given = table.settings("kafka")
         table.finish()
@@ -149,7 +150,7 @@ class _Reader:
     def _check(self, found: MirrorSettings, topics: Table) -> None:
         if not found.topics.names and not found.topics.pattern:
             topics.complain("", 'say which topics to mirror: names = ["orders"], or pattern = "shop.*"')
-        if found.source.name == found.target.name:
+        if found.source.name == found.target.name != "":
             self.problems.append(
                 self.document.error(("target", "name"), "the two clusters must have different names")
             )

@@ -13,10 +13,11 @@ from odradek.admin.failures import AdminError, Refused
 from odradek.admin.groups import group_names
 from odradek.admin.offsets import commit_offsets, committed_offsets, start_offsets
 from odradek.admin.places import Place
-from odradek.errors import ErrorCode
-from odradek.mirror.names import Direction
-from odradek.mirror.position import Copy
+from odradek.errors import ErrorCode, KafkaError
+from odradek.mirror.names import Choice, Direction
+from odradek.mirror.position import Copy, UnreadablePosition
 from odradek.mirror.positions import Positions
+from odradek.mirror.rights import needing
 from odradek.mirror.translation import to_source, to_target
 
 ACTIVE = (ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -53,6 +54,12 @@ class Sides:
     def destination(self) -> Access:
         return self.source if self.is_back else self.target
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of the clusters that offsets come from, and go to."""
+        direction = self.direction.reversed() if self.is_back else self.direction
+        return direction.source, direction.target
+
     def copy_at(self, place: Place) -> tuple[Copy, Place] | None:
         """What the place is a copy of, or is copied to, with the place on the other side."""
         source = self.direction.source
@@ -67,15 +74,19 @@ class Sides:
 
 def translated(sides: Sides, group: str) -> list[Translated]:
     """Of the partitions of which there are positions."""
-    there = committed_offsets(sides.origin, group)
-    current = committed_offsets(sides.destination, group) if there else {}
-    found: list[tuple[Place, Place, int | None]] = []
-    for place, offset in sorted(there.items()):
-        pair = sides.copy_at(place)
-        kept = sides.positions.kept(pair[0]) if pair is not None else []
-        if pair is None or not kept:
-            continue
-        found.append((place, pair[1], (to_source if sides.is_back else to_target)(kept, offset)))
+    origin, destination = sides.names
+    with needing(f"DESCRIBE on the group at {origin}"):
+        there = committed_offsets(sides.origin, group)
+    with needing(f"READ on the group at {destination}"):
+        current = committed_offsets(sides.destination, group) if there else {}
+    pairs = {place: pair for place in sorted(there) if (pair := sides.copy_at(place)) is not None}
+    kept = sides.positions.kept_of([copy for copy, _ in pairs.values()])
+    translate = to_source if sides.is_back else to_target
+    found = [
+        (place, other, translate(kept[copy], there[place]))
+        for place, (copy, other) in pairs.items()
+        if kept[copy]
+    ]
     starts = start_offsets(sides.destination, [other for _, other, _ in found]) if found else {}
     return [
         Translated(*place, there[place], other.topic, max(offset or 0, starts[other]), current.get(other))
@@ -87,7 +98,9 @@ def translated(sides: Sides, group: str) -> list[Translated]:
 def commit(sides: Sides, group: str, moves: Iterable[Translated]) -> None:
     """Raises Refused if the group has members there."""
     offsets = {Place(one.to_topic, one.partition): one.to_offset for one in moves}
-    if offsets:
+    if not offsets:
+        return
+    with needing(f"READ on the group and on the topics at {sides.names[1]}"):
         commit_offsets(sides.destination, group, offsets)
 
 
@@ -104,11 +117,12 @@ def carry_over(sides: Sides, groups: Iterable[str]) -> Mapping[str, str]:
         except Refused as error:
             if error.code not in ACTIVE:
                 problems[group] = str(error)
-        except AdminError as error:
+        except (AdminError, KafkaError, UnreadablePosition) as error:
             problems[group] = str(error)
     return problems
 
 
-def chosen_groups(sides: Sides, names: Iterable[str], has_pattern: bool) -> list[str]:
-    """Those that are named; with a pattern, all that there are, to choose from."""
-    return sorted({*names, *(group_names(sides.source) if has_pattern else ())})
+def carried_groups(choice: Choice, source: Access) -> list[str]:
+    """The groups that are named, and of those that there are the ones that match the pattern."""
+    there = group_names(source) if choice.pattern else ()
+    return sorted(one for one in {*choice.names, *there} if choice.has(one))

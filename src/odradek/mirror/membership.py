@@ -81,14 +81,17 @@ class Member:
                 self._stay()
             except KafkaError as error:
                 if not self._can_try_again(error):
-                    self.failure = error
-                    log.error("cannot share the work in group %s: %s", self._group, error)
+                    self.failure = _explained(error)
                     return
             except (ConnectionLost, TimedOut, AdminError) as error:
                 self._coordinator = None
                 log.warning("group %s: %s. Trying again", self._group, error)
                 self._stopping.wait(PAUSE_S)
         self._leave()
+
+    @property
+    def failure_told(self) -> str:
+        return f"cannot share the work in group {self._group}: {self.failure}"
 
     def _can_try_again(self, error: KafkaError) -> bool:
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -166,3 +169,9 @@ class Member:
             self._ask(LeaveGroupRequest(self._group, [identity], self._member_id), LeaveGroupResponse)
         except (ConnectionLost, TimedOut, KafkaError):
             return
+
+
+def _explained(error: KafkaError) -> KafkaError:
+    if error.code is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return error
+    return KafkaError(error.code, f"{error}; grant READ on the group at the target")

@@ -18,6 +18,7 @@ from odradek.model import TopicPartition
 FORMAT = 1
 VERSIONS = 4  # of each slot
 NO_TARGET = -1
+IDS = ("source_id", "target_id")  # the other fields are numbers
 
 
 class UnreadablePosition(Exception):
@@ -85,6 +86,8 @@ def encode_position(position: Position) -> bytes:
 def decode_key(key: bytes | None) -> tuple[Copy, str]:
     try:
         source, topic, partition, slot = json.loads(key or b"")
+        if [type(one) for one in (source, topic, partition, slot)] != [str, str, int, str]:
+            raise ValueError("it does not name a partition and a slot")
         return Copy(source, topic, partition), slot
     except (ValueError, TypeError) as error:
         raise UnreadablePosition(f"the key {key!r} of a position cannot be read: {error}") from None
@@ -98,6 +101,11 @@ def decode_position(copy: Copy, value: bytes) -> Position:
                 f"the position of {copy} has format {found['format']}, this version reads {FORMAT}: "
                 "use the version that wrote it"
             )
-        return Position(**{name: found[name] for name in Position.__dataclass_fields__ if name in found})
+        fields = {name: found[name] for name in Position.__dataclass_fields__ if name in found}
+        for name, value in fields.items():
+            wanted: type = str if name in IDS else int
+            if type(value) is not wanted:
+                raise ValueError(f"{name} is {value!r}")
+        return Position(**fields)
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadablePosition(f"the position of {copy} cannot be read: {error}") from None

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odradek.admin.failures import AdminError
+from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.errors import KafkaError
 from odradek.mirror.clients import access_to, cluster_of
 from odradek.mirror.file import MirrorSettings
-from odradek.mirror.groups import Sides, carry_over, chosen_groups
+from odradek.mirror.groups import Sides, carried_groups, carry_over
 from odradek.mirror.membership import REBALANCE_S, Assignment, Member
+from odradek.mirror.position import UnreadablePosition
 from odradek.mirror.positions import Positions
 from odradek.mirror.upkeep import Upkeep
 from odradek.mirror.work import Share, Work
@@ -27,6 +29,8 @@ UPKEEP_S = 5.0
 PROGRESS_S, FIRST_PROGRESS_S = 5.0, 1.0
 TICK_S = 0.2
 PATIENCE_S = 30.0  # with the transactions that are open at the end
+
+EXPECTED = (AdminError, KafkaError, ConnectionLost, TimedOut, MissingTopic, UnreadablePosition)
 
 Event = dict[str, Any]
 
@@ -65,6 +69,7 @@ class MirrorRun:
         self._is_leader = False
         self._stopping = threading.Event()
         self._problems: dict[str, list[str]] = {}  # by what they are about
+        self._bug: Exception | None = None
 
     def stop(self) -> None:
         self._stopping.set()
@@ -73,8 +78,8 @@ class MirrorRun:
         """Until `stop`, or with `once` until everything is copied. True if all went well."""
         self._wanted()  # raises what is wrong with the file or the clusters, before anything begins
         self.positions.prepare()
-        member = threading.Thread(target=self._member.run, name="member", daemon=True)
-        upkeep = threading.Thread(target=self._look_after, name="upkeep", daemon=True)
+        member = threading.Thread(target=self._guarded, args=(self._member.run,), name="member", daemon=True)
+        upkeep = threading.Thread(target=self._guarded, args=(self._look_after,), name="upkeep", daemon=True)
         member.start()
         upkeep.start()
         try:
@@ -84,9 +89,21 @@ class MirrorRun:
             self.share.stop(PATIENCE_S)
             self._member.stop()
             member.join(PATIENCE_S)
+        if self._bug is not None:
+            raise self._bug
+        if self._member.failure is not None:
+            self._tell_problems("group", [self._member.failure_told])
         went_well = self._went_well()
         self._tell({**self.facts(), "event": "end", "ok": went_well})
         return went_well
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A thread that dies must not leave a process that does half of its work."""
+        try:
+            work()
+        except Exception as error:
+            self._bug = error
+            self._stopping.set()
 
     def _watch(self) -> None:
         next_s = time.monotonic() + FIRST_PROGRESS_S
@@ -138,16 +155,12 @@ class MirrorRun:
                     self._member.rebalance()
                 self._carry_groups_over()
                 self._tell_problems("clusters", [])
-            except (AdminError, KafkaError, ConnectionLost, TimedOut) as error:
+            except EXPECTED as error:
                 self._tell_problems("clusters", [str(error)])
 
     def _carry_groups_over(self) -> None:
-        choice = self._settings.groups
-        if not choice.names and not choice.pattern:
-            return
-        sides = self._sides
-        groups = [one for one in chosen_groups(sides, choice.names, bool(choice.pattern)) if choice.has(one)]
-        problems = carry_over(sides, groups)
+        groups = carried_groups(self._settings.groups, self._sides.source)
+        problems = carry_over(self._sides, groups)
         self._tell_problems("groups", [f"group {group}: {why}" for group, why in problems.items()])
 
     def _tell_problems(self, about: str, problems: Sequence[str]) -> None:
@@ -162,6 +175,8 @@ class MirrorRun:
     def facts(self) -> Event:
         totals, progress = self.share.totals(), self.share.progress()
         lags = [one.lag for one in progress.values()]
+        now_ms = int(time.time() * 1000)
+        behind = [one.behind_ms(now_ms) for one in progress.values()]
         return {
             "source": self._settings.source.name,
             "target": self._settings.target.name,
@@ -170,9 +185,10 @@ class MirrorRun:
             "bytes": totals.bytes,
             "transactions": totals.transactions,
             "lag": None if None in lags else sum(lag or 0 for lag in lags),
+            "behind_ms": None if None in behind else max((one or 0 for one in behind), default=0),
             "not_copying": {
                 str(partition): f"{one.state}: {one.reason}" if one.reason else one.state
                 for partition, one in progress.items()
-                if one.state not in ("copying", "finished", "starting")
+                if one.state not in ("copying", "finished", "starting", "left")
             },
         }

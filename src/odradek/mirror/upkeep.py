@@ -9,15 +9,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from odradek.admin.access import Access
-from odradek.admin.failures import AdminError
+from odradek.admin.failures import AdminError, Refused
 from odradek.admin.metadata import Metadata, metadata
 from odradek.admin.resources import RESOURCE_CODES, Kind
-from odradek.admin.settings import alter_resource, describe_configs
+from odradek.admin.settings import alter_resource, ask_for_configs
 from odradek.admin.topics import NewTopic, add_partitions, create_topics
 from odradek.config.definition import ConfigSource
+from odradek.errors import ErrorCode
 from odradek.mirror.file import MirrorSettings
 from odradek.mirror.names import topics_to_copy
+from odradek.mirror.rights import explained
 from odradek.model import TopicPartition
+from odradek.wire.messages.describe_configs import DescribeConfigsResult
 
 NOT_COPIED = frozenset(
     {
@@ -111,6 +114,19 @@ def _changes(
     return changed | dict.fromkeys(gone)
 
 
+@dataclass(frozen=True)
+class Look:
+    """What there is to copy, and to change on the target. `problems` are sentences about topics that are left alone."""
+
+    partitions: Mapping[str, int]  # of each topic of the source
+    changes: Changes
+    problems: list[str]
+
+
+def all_partitions(topics: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
+
+
 class Upkeep:
     """Looks at both clusters, and changes the target. `problems` are what it could not do at the last look."""
 
@@ -118,31 +134,62 @@ class Upkeep:
         self._settings, self._source, self._target = settings, source, target
         self.problems: list[str] = []
 
-    def look(self) -> tuple[dict[str, int], Changes]:
-        """The source's topics that are copied, with their partitions; and what the target needs."""
+    def look(self) -> Look:
+        """At both clusters. Raises AdminError if they are the same one: copies of copies would have no end."""
         source, target = metadata(self._source), metadata(self._target)
-        names = topics_to_copy(self._settings.direction, self._settings.topics, source.topics)
-        copy_of = self._settings.direction.copy_of
-        found = _facts(self._source, source, names)
-        present = _facts(
-            self._target, target, [copy_of(one) for one in names if copy_of(one) in target.topics]
+        self._check_different(source, target)
+        direction, problems = self._settings.direction, list[str]()
+        chosen = topics_to_copy(direction, self._settings.topics, source.topics)
+        found = _facts(
+            self._source, source, chosen, f"DESCRIBE_CONFIGS on the topic at {direction.source}", problems
         )
-        wanted = {copy_of(name): facts for name, facts in found.items()}
-        changes = needed(wanted, present, self._settings.own_settings)
-        return {name: facts.partitions for name, facts in found.items()}, changes
+        there = [copy for name in found if (copy := direction.copy_of(name)) in target.topics]
+        present = _facts(
+            self._target, target, there, f"ALTER_CONFIGS on the topic at {direction.target}", problems
+        )
+        unknown = set(there) - set(present)
+        wanted = {direction.copy_of(name): facts for name, facts in found.items()}
+        known = {name: facts for name, facts in wanted.items() if name not in unknown}
+        return Look(
+            {name: len(source.topics[name].partitions) for name in chosen},
+            needed(known, present, self._settings.own_settings),
+            problems,
+        )
+
+    def topics(self) -> dict[str, int]:
+        """The source's topics that are copied, with their partitions."""
+        found = metadata(self._source).topics
+        chosen = topics_to_copy(self._settings.direction, self._settings.topics, found)
+        return {name: len(found[name].partitions) for name in chosen}
+
+    def _check_different(self, source: Metadata, target: Metadata) -> None:
+        if source.cluster_id is not None and source.cluster_id == target.cluster_id:
+            names = self._settings.direction
+            raise AdminError(
+                f"{names.source} and {names.target} are the same cluster, {source.cluster_id}: a mirror needs two. "
+                "Check their bootstrap.servers"
+            )
 
     def missing(self, existing: Collection[str]) -> list[str]:
         """Topics that the file names, and the source does not have."""
         return sorted(set(self._settings.topics.names) - set(existing))
 
+    def missing_told(self, existing: Collection[str]) -> list[str]:
+        source = self._settings.source.name
+        return [
+            f"{source} has no topic {name} yet, or this user has no right to DESCRIBE it"
+            for name in self.missing(existing)
+        ]
+
     def keep_in_step(self) -> list[TopicPartition]:
         """All partitions to copy."""
-        topics, changes = self.look()
+        look = self.look()
         self.problems = [
-            *(f"{name}: the source has no such topic yet" for name in self.missing(topics)),
-            *self.carry_out(changes),
+            *self.missing_told(look.partitions),
+            *look.problems,
+            *self.carry_out(look.changes),
         ]
-        return [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
+        return all_partitions(look.partitions)
 
     def carry_out(self, changes: Changes) -> list[str]:
         """What could not be done; the rest is."""
@@ -152,30 +199,45 @@ class Upkeep:
             new = NewTopic(name, facts.partitions, factor, facts.settings)
             outcome = create_topics(self._target, [new])[name]
             if outcome is not None:
-                problems.append(f"cannot create {outcome}")
+                problems.append(f"cannot create {self._needs('CREATE', outcome)}")
         for name, count in changes.grow.items():
             try:
                 add_partitions(self._target, name, count)
             except AdminError as error:
-                problems.append(f"cannot add partitions to {error}")
+                problems.append(f"cannot add partitions to {self._needs('ALTER', error)}")
         for name, changed in changes.alter.items():
             try:
                 alter_resource(self._target, Kind.TOPIC, name, changed)
             except AdminError as error:
-                problems.append(f"cannot change settings of {name}: {error}")
+                why = self._needs("ALTER_CONFIGS", error)
+                problems.append(f"cannot change settings of {name}: {why}")
         return problems
 
+    def _needs(self, operation: str, error: AdminError) -> str:
+        if not isinstance(error, Refused):
+            return str(error)
+        return explained(error, f"{operation} on the topic at {self._settings.target.name}")
 
-def _facts(cluster: Access, found: Metadata, names: list[str]) -> dict[str, TopicFacts]:
+
+def _facts(
+    cluster: Access, found: Metadata, names: list[str], right: str, problems: list[str]
+) -> dict[str, TopicFacts]:
+    """Those of the topics whose settings can be read. Topics that were deleted meanwhile are left out."""
     if not names:
         return {}
     address = next(iter(found.brokers.values())).address
-    settings = {
-        result.resource_name: {
-            one.name: one.value or ""
-            for one in result.configs
-            if one.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG
-        }
-        for result in describe_configs(cluster, address, RESOURCE_CODES[Kind.TOPIC], names, [], is_brief=True)
-    }
-    return {name: TopicFacts(len(found.topics[name].partitions), settings.get(name, {})) for name in names}
+    facts: dict[str, TopicFacts] = {}
+    for result in ask_for_configs(cluster, address, RESOURCE_CODES[Kind.TOPIC], names, [], is_brief=True):
+        name, code = result.resource_name, ErrorCode(result.error_code)
+        if code is ErrorCode.NONE:
+            facts[name] = TopicFacts(len(found.topics[name].partitions), _own(result))
+        elif code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why = explained(Refused(code, None, name), right)
+            problems.append(f"cannot read the settings of {why}")
+    return facts
+
+
+def _own(result: DescribeConfigsResult) -> dict[str, str]:
+    """The settings that the topic has of its own."""
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    return {one.name: one.value or "" for one in result.configs if one.config_source == own}
