@@ -102,7 +102,7 @@ def test_pause_and_resume_and_status(path):
 
 
 def ran_before(path: Path, topic: str) -> Checkpoint:
-    """As Spark leaves a checkpoint: one batch finished, another begun."""
+    """Makes a checkpoint as Spark leaves it: one batch finished, another begun."""
     checkpoint = Checkpoint(load(path, {}))
     checkpoint.write_manifest({"version": "1", "sinks": {"out": {}, "lake": {}}})
     for name in ("out", "lake"):
