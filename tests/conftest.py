@@ -18,12 +18,18 @@ import pytest
 from hypothesis import settings
 
 from odradek.testing import Broker
+from tests.selection import refuse_spark_elsewhere
 from tests.support import TRACEBACK, RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 os.environ["ODRADEK_CLASS_ARCHIVE"] = "off"  # tests depend on nothing that earlier runs left
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    refuse_spark_elsewhere(config.rootpath, items)
 
 
 class Tracebacks(logging.Handler):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+SPARK_PLACES = ("tests/spark", "tests/pipeline", "tests/demo")  # where `make` looks for tests that need Spark
+
 
 def within(directory: Path, items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     return (item for item in items if directory in item.path.parents)
@@ -44,3 +46,11 @@ def mark_peer(directory: Path, items: Iterable[pytest.Item], config: pytest.Conf
         item.add_marker(pytest.mark.peer)
         if not is_asked_for:
             item.add_marker(pytest.mark.skip(reason=f"run by 'make {make_target}'"))
+
+
+def refuse_spark_elsewhere(root: Path, items: Iterable[pytest.Item]) -> None:
+    """`make` would not run a test that needs Spark in another directory."""
+    places = [root / place for place in SPARK_PLACES]
+    for item in items:
+        if item.get_closest_marker("spark") and not any(place in item.path.parents for place in places):
+            raise pytest.UsageError(f"{item.nodeid} needs Spark, and is in none of {', '.join(SPARK_PLACES)}")
