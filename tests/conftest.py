@@ -51,7 +51,7 @@ logs_of_closed: list[
 
 def found_in_logs() -> list[str]:
     """What was written since the last call."""
-    found = [text for broker in RunningBroker.known if (text := broker.new_tracebacks())] + logs_of_closed
+    found = RunningBroker.all_new_tracebacks() + logs_of_closed
     logs_of_closed.clear()
     return found
 

@@ -30,7 +30,7 @@ TRACEBACK = "Traceback (most recent call last)"
 class RunningBroker:
     """A broker process on a port of the system's choice, which it keeps over restarts."""
 
-    known: "list[RunningBroker]" = []  # whose logs are looked through after every test, see conftest.py
+    known: "list[RunningBroker]" = []  # that may have written to their logs since these were searched
 
     def __init__(self, data_dir: Path, settings: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
         self.data_dir = data_dir
@@ -47,6 +47,19 @@ class RunningBroker:
     def log(self) -> str:
         """All the broker has written to its log, over all its lives."""
         return self._log.read_text()
+
+    @property
+    def has_ended(self) -> bool:
+        """False if it has not been started yet."""
+        return hasattr(self, "process") and self.process.poll() is not None
+
+    @classmethod
+    def all_new_tracebacks(cls) -> list[str]:
+        """Search the logs of all brokers (see conftest.py), and those of brokers that have ended for the last time."""
+        ended = [broker for broker in cls.known if broker.has_ended]
+        found = [text for broker in cls.known if (text := broker.new_tracebacks())]
+        cls.known[:] = [broker for broker in cls.known if broker not in ended]
+        return found
 
     def new_tracebacks(self) -> str:
         """What was logged since the last call, if there is a traceback in it: the broker did not expect something."""
@@ -66,9 +79,13 @@ class RunningBroker:
 
     def launch(self) -> None:
         """Start it, and do not wait."""
-        port = self.bootstrap.rpartition(":")[2] or str(self.port.number)
+        self._spawn(self.command(self.bootstrap.rpartition(":")[2] or str(self.port.number)))
+
+    def _spawn(self, command: Sequence[str]) -> None:
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(self.command(port), stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        if self not in self.known:
+            self.known.append(self)
 
     def command(self, port: str) -> list[str]:
         command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
