@@ -163,6 +163,17 @@ def no_descriptors_at_all(pid: int = 0) -> Iterator[None]:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
+def await_end(process: "subprocess.Popen[str]", wait_s: float = 120) -> tuple[int, str]:
+    """Exit status, and what it wrote to standard error since. A hang fails the test; if the process was started with
+    PYTHONFAULTHANDLER, the failure shows what its threads do."""
+    try:
+        return process.wait(wait_s), process.stderr.read() if process.stderr else ""
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        _, errors = process.communicate(timeout=STOP_TIMEOUT_S)
+        raise AssertionError(f"it has not ended after {wait_s} s:\n{errors}") from None
+
+
 def odradek_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "odradek", *arguments]
 

@@ -1,6 +1,7 @@
 """`odradek archive` on a real broker."""
 
 import json
+import os
 import signal
 import subprocess
 import urllib.request
@@ -15,11 +16,12 @@ from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
 from odradek.archiving.archiver import Archiver, Order
+from odradek.cli.archive import _watch
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
 from tests.pipeline.lab import wait_until
 from tests.spark.committed import committed_records
-from tests.support import odradek_command
+from tests.support import await_end, odradek_command
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -310,7 +312,8 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
     topics.fill(topic, [b"a"])
     command = odradek_command("-b", broker.bootstrap, "archive", topic, "--to", str(archive))
     options = ["--watch", "--interval", "0.1", "--metrics-port", "0"]
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=environ)
     try:
         assert process.stderr is not None
         address = process.stderr.readline().removeprefix("metrics at ").strip()
@@ -322,9 +325,29 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
                 f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in response.read().decode()
             )
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert "Traceback" not in process.stderr.read()
+        status, errors = await_end(process)
+        assert status == 130 and "Traceback" not in errors
     finally:
         process.kill()
         process.wait()
     assert archived_offsets(archive, topic) == {0: [0, 1]}
+
+
+def test_an_interrupt_that_a_library_drops_ends_the_process_all_the_same():
+    class Dropping:
+        passes = 0
+
+        def run(self, wait):
+            going_on = True
+            while going_on:
+                self.passes += 1
+                try:
+                    os.kill(os.getpid(), signal.SIGINT)
+                except KeyboardInterrupt:
+                    pass
+                going_on = wait()
+
+    archiver = Dropping()
+    with pytest.raises(KeyboardInterrupt):
+        _watch(archiver, 60)
+    assert archiver.passes == 1

@@ -115,10 +115,30 @@ def _run(order: "Order", interval_s: float | None, port: int | None, *, is_quiet
 
 
 def _watch(archiver: "Archiver", interval_s: float) -> None:
-    import threading
+    """Go on until Ctrl-C. What was interrupted may drop the exception, as a callback of a library does: the signal is
+    noted, too, so that the pass that is under way is the last one."""
+    import signal
+    from queue import Empty, SimpleQueue
 
-    never = threading.Event()
-    archiver.run(lambda: not never.wait(interval_s))
+    signals = SimpleQueue[int]()  # unlike an event, it may be used by a handler
+
+    def interrupt(number: int, _: object) -> None:
+        signals.put(number)
+        raise KeyboardInterrupt
+
+    def is_going_on() -> bool:
+        try:
+            signals.get(timeout=interval_s)
+        except Empty:
+            return True
+        return False
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        archiver.run(is_going_on)
+        raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
