@@ -143,6 +143,16 @@ def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: st
             broker.kill()
 
 
+@contextmanager
+def given_or_running(directory: Path) -> Iterator[str]:
+    """The cluster that ODRADEK_TEST_BOOTSTRAP names, or else a broker for the length of a block."""
+    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
+        yield given
+        return
+    with running_broker(directory, group_initial_rebalance_delay_ms="0") as broker:
+        yield broker.bootstrap
+
+
 def turn_away(broker: RunningBroker, times: int) -> None:
     """In the place of a broker that is down: close connections as they come, until so many have been tried."""
     with socket.create_server(("127.0.0.1", int(broker.bootstrap.rpartition(":")[2]))) as server:
