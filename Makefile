@@ -46,7 +46,8 @@ demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one 
 # On two cores: some tests wait for processes, so three run at once. Neighbours share brokers: they stay on one worker.
 WORKERS ?= 3
 SPREAD := -n $(WORKERS) --dist worksteal
-SPREAD_SPARK := -n 2 --dist loadfile
+# Streams wait more than they work. Each worker has a JVM; files in the order of tests/selection.py, the longest first.
+SPREAD_SPARK := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Collecting the others takes a while. A test of Spark elsewhere is refused (tests/selection.py).
 SPARK_PLACES := tests/spark tests/pipeline tests/demo
 TEST_NEEDS := $(SPARK_CLASSES) $(BENCH_INSTALLED) test-clients bench-packages

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from odradek.testing import Broker
-from tests.selection import refuse_spark_elsewhere
+from tests.selection import longest_first, refuse_spark_elsewhere
 from tests.support import TRACEBACK, RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
@@ -30,6 +30,7 @@ os.environ["ODRADEK_CLASS_ARCHIVE"] = "off"  # tests depend on nothing that earl
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     refuse_spark_elsewhere(config.rootpath, items)
+    longest_first(items)
 
 
 class Tracebacks(logging.Handler):
