@@ -1,7 +1,7 @@
 """One Spark session and one broker for all tests of the source and the sink.
 
-Tests that need Spark are marked `spark`, and run after all others, file by file, because each process has a session, and
-so a JVM, of its own. Where Java is missing they are skipped.
+Tests that need Spark are marked `spark`, and run after all others, file by file, because each process has a session,
+and so a JVM, of its own. Where Java is missing they are skipped.
 """
 
 import os
