@@ -115,10 +115,10 @@ def _run(order: "Order", interval_s: float | None, port: int | None, *, is_quiet
 
 
 def _watch(archiver: "Archiver", interval_s: float) -> None:
-    import threading
+    from odradek.cli.stopping import stopping
 
-    never = threading.Event()
-    archiver.run(lambda: not never.wait(interval_s))
+    with stopping(archiver.stop):
+        archiver.run(interval_s)
 
 
 @contextmanager
@@ -126,9 +126,9 @@ def _served(metrics: "Metrics", port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    from odradek.archiving.metrics import serve
+    from odradek.exposition import serve
 
-    server = serve(metrics, port)
+    server = serve(metrics.text, "127.0.0.1", port)
     note(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
     try:
         yield
