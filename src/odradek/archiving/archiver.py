@@ -5,6 +5,7 @@ by a process that goes on.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,11 @@ class Archiver:
         self._vacuumed_s: dict[str, float] = {}
         self._warned: set[str] = set()
         self._ended: set[str] = set()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let `run` end soon: what is being read is committed, and nothing new is begun."""
+        self._stopping.set()
 
     def topics(self) -> list[str]:
         """Those that are named, and those that match the pattern now."""
@@ -89,11 +95,11 @@ class Archiver:
             raise Final("; ".join(map(str, problems))) if len(problems) > 1 else problems[0]
         return rows
 
-    def run(self, wait: Callable[[], bool]) -> None:
-        """Go on until `wait`, which is called after each pass over all topics, returns False."""
+    def run(self, interval_s: float) -> None:
+        """Go on until `stop`, with a pause between two passes over all topics."""
         for topic in self._some_topics():
             self._try(topic, is_first=True)
-        while wait():
+        while not self._stopping.wait(interval_s):
             try:
                 topics = self.topics()
             except PASSING as error:
@@ -105,6 +111,8 @@ class Archiver:
 
     def _try(self, topic: str, *, is_first: bool = False) -> None:
         """What passes is tried again, but not at first; what does not ends the topic, and the process with the last."""
+        if self._stopping.is_set():
+            return
         try:
             self._catch_up(topic)
         except (Final, KafkaError, MissingTopic) as error:
@@ -128,6 +136,8 @@ class Archiver:
             self.metrics.take(done)
             self._report(done)
             self._warn_of(done)
+            if self._stopping.is_set():
+                return rows
         if archiver.merge_files():
             self._maybe_vacuum(topic, table)
         return rows
@@ -136,7 +146,7 @@ class Archiver:
         if topic not in self._archivers:
             order = self._order
             location = Location.of(order.archive, topic, order.storage)
-            source = ClusterTopic(order.settings, topic, location)
+            source = ClusterTopic(order.settings, topic, location, self._stopping)
             try:
                 table = Table.open(location)
             except MissingArchive:

@@ -115,30 +115,10 @@ def _run(order: "Order", interval_s: float | None, port: int | None, *, is_quiet
 
 
 def _watch(archiver: "Archiver", interval_s: float) -> None:
-    """Go on until Ctrl-C. What was interrupted may drop the exception, as a callback of a library does: the signal is
-    noted, too, so that the pass that is under way is the last one."""
-    import signal
-    from queue import Empty, SimpleQueue
+    from odradek.cli.stopping import stopping
 
-    signals = SimpleQueue[int]()  # unlike an event, it may be used by a handler
-
-    def interrupt(number: int, _: object) -> None:
-        signals.put(number)
-        raise KeyboardInterrupt
-
-    def is_going_on() -> bool:
-        try:
-            signals.get(timeout=interval_s)
-        except Empty:
-            return True
-        return False
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        archiver.run(is_going_on)
-        raise KeyboardInterrupt
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with stopping(archiver.stop):
+        archiver.run(interval_s)
 
 
 @contextmanager
@@ -146,9 +126,9 @@ def _served(metrics: "Metrics", port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    from odradek.archiving.metrics import serve
+    from odradek.exposition import serve
 
-    server = serve(metrics, port)
+    server = serve(metrics.text, "127.0.0.1", port)
     note(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
     try:
         yield
