@@ -70,6 +70,7 @@ STORAGE = [
     "directories",
     "strays",
     "upkeep",
+    "checkpoints",
     "store",
 ]
 # The rooms of services, from the lowest up.

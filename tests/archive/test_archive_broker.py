@@ -1,6 +1,7 @@
 """`odradek archive` on a real broker."""
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -25,7 +26,7 @@ from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
 from tests.pipeline.lab import wait_until
 from tests.spark.committed import committed_records
-from tests.support import odradek_command
+from tests.support import await_end, odradek_command
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -356,7 +357,8 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
     topics.fill(topic, [b"a"])
     command = odradek_command("-b", broker.bootstrap, "archive", topic, "--to", str(archive))
     options = ["--watch", "--interval", "0.1", "--metrics-port", "0"]
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=environ)
     try:
         assert process.stderr is not None
         address = process.stderr.readline().removeprefix("metrics at ").strip()
@@ -368,8 +370,8 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
                 f'odradek_archive_end_offset{{partition="0",topic="{topic}"}} 2' in response.read().decode()
             )
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-        assert "Traceback" not in process.stderr.read()
+        status, errors = await_end(process)
+        assert status == 0 and "Traceback" not in errors
     finally:
         process.kill()
         process.wait()

@@ -227,7 +227,7 @@ def test_a_version_is_pinned(table):
 
 
 def test_storage_behind_a_url_is_reached_through_delta_rs(table, monkeypatch):
-    """As object storage is: the same files, without a local directory."""
+    """The files are the same, but there is no local directory, as on object storage."""
     location = Location(f"file://{table.location.local}")
     monkeypatch.setattr(Location, "local", property(lambda self: None))
     remote = Table.open(location)

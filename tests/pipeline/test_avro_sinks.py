@@ -44,7 +44,7 @@ GIVEN = {
 
 
 class Registry:
-    """As much of a schema registry as its client asks for."""
+    """A schema registry that can do what its client asks for."""
 
     def __init__(self) -> None:
         self.schemas: list[str] = []

@@ -139,7 +139,7 @@ def query_id(pipeline: Pipeline) -> str:
 
 
 class Interrupted(Exception):
-    """As if the driver had been killed here."""
+    """Ends a run as if the driver had been killed here."""
 
 
 STEPS = {
@@ -407,7 +407,7 @@ def test_a_column_that_is_gone_ends_the_run_with_a_sentence(spark, lab: Lab, dat
 def test_the_password_is_in_no_command_line_log_plan_or_checkpoint(
     postgresql: PostgreSQL, secret: None, lab: Lab
 ):
-    """Of a run, which is a process of its own, and of all processes that it starts."""
+    """The run is a process of its own; the command lines of all processes that it starts are searched."""
     database, topic = Databases(lab, postgresql), lab.topic(1)
     facts = {"url": database.url, "password": database.password, "read": f'table = "{database.table}"'}
     join = JOIN.format(orders=topic, out=lab.topic(1), **facts)

@@ -64,7 +64,7 @@ UNMET = {
 
 
 def unmet_of(lab: Lab, query: str) -> dict[tuple[str, str], int]:
-    """As batch events tell it."""
+    """Sums up what batch events tell."""
     found: dict[tuple[str, str], int] = {}
     for batch in lab.events.batches:
         for one in batch.unmet if batch.query == query else ():

@@ -78,7 +78,7 @@ def test_a_table_that_is_deleted_or_created_again_is_noticed_by_an_old_handle(
 
 
 def test_a_second_writer_with_an_old_look_is_refused(form: str, table: LakeTable, tmp_path: Path):
-    """As two processes with copies of a checkpoint: both have looked, both write batch 0."""
+    """Two processes have copies of a checkpoint: both have looked, both write batch 0."""
     other = table_at(form, tmp_path)
     other.look()
     files = files_of(other, ROWS)
