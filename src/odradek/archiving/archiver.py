@@ -99,11 +99,11 @@ class Archiver:
             raise Final("; ".join(map(str, problems))) if len(problems) > 1 else problems[0]
         return rows
 
-    def run(self, interval_s: float) -> None:
-        """Go on until `stop`, with a pause between two passes over all topics."""
+    def run(self, wait: Callable[[], bool]) -> None:
+        """Go on until `wait`, which is called after each pass over all topics, returns False."""
         for topic in self._some_topics():
             self._try(topic, is_first=True)
-        while not self._stopping.wait(interval_s):
+        while wait():
             try:
                 topics = self.topics()
             except PASSING as error:

@@ -15,7 +15,6 @@ from odradek import __version__
 from odradek.apis.table import api_name
 from odradek.controller.reassignment import is_reassigning
 from odradek.errors import ErrorCode
-from odradek.exposition import CONTENT_TYPE, labelled
 from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import NO_LEADER, Partition
@@ -26,6 +25,7 @@ from odradek.services.cluster.metadata import BrokerMetadata
 from odradek.services.upkeep.disk_watch import DiskWatch
 from odradek.serving.turns import Turns
 
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 NOBODY = -1
 UNCLEAN = 1  # leader_recovery_state
 
@@ -79,7 +79,7 @@ class Monitoring:
 
     async def page(self, path: str) -> Page:
         if path == "/metrics":
-            return Page(200, await self.metrics_text(), CONTENT_TYPE)
+            return Page(200, await self.metrics_text(), PROMETHEUS)
         if path == "/healthz":
             failure = self._of.failure()
             return Page(503, f"stopping: {failure}\n") if failure else Page(200, "alive\n")
@@ -303,7 +303,7 @@ class Exposition:
     def add(self, name: str, values: Iterable[tuple[Labels, float]]) -> None:
         self._head(name, "counter" if name.endswith("_total") else "gauge")
         for labels, value in values:
-            self._lines.append(f"{PREFIX}{name}{labelled(labels)} {value}")
+            self._lines.append(f"{PREFIX}{name}{_labelled(labels)} {value}")
 
     def histogram(self, name: str, found: Histogram) -> None:
         self._head(name, "histogram")
@@ -315,3 +315,13 @@ class Exposition:
 
     def _head(self, name: str, kind: str) -> None:
         self._lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} {kind}"]
+
+
+def _labelled(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
