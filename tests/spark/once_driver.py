@@ -1,16 +1,26 @@
 """A Spark program that writes exactly once, and meets with an accident at the step that its orders name.
 
-    python once_driver.py   (then a line of JSON on standard input: its orders)
+    python once_driver.py   (then lines of JSON on standard input: each orders a query, until it is finished or failed)
 
 The plan is not deterministic, and has a Python function in it. The steps are those of the product's own writer; around
-each stands one that carries out what was ordered: "die" (with the JVM), "stop" (both, with SIGSTOP, until the test lets
-them go on), "lose an executor" or "lose all executors", or "ask" (say so, and go on once the test has answered).
+each stands one that carries out what was ordered:
+
+    lose the JVM       kill -9; Python goes on, as far as it can
+    lose Python        kill -9 of this process; its JVM ends by itself
+    stop               SIGSTOP of both, until the test lets them go on
+    lose an executor, lose all executors
+    ask                say so, and go on once the test has answered
+
+Rows come from Spark's generator of numbers: one batch for each query that starts, besides the one that it has to run
+again. Our own source, which `test_spark_crash` kills, would start four more processes of Python each time.
 """
 
 import json
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 from odradek.client.transactions import TransactionalProducer
@@ -30,7 +40,8 @@ NAMES = {
 
 class Plan:
     def __init__(self) -> None:
-        self.moment, self.nth, self.jvm, self.action = "never", 1, 0, "die"
+        self.moment, self.nth, self.jvm, self.action = "never", 1, 0, "ask"
+        self.writing: threading.Thread | None = None  # what goes on without a JVM
 
     def passing(self, moment: str) -> None:
         if moment != self.moment:
@@ -42,9 +53,13 @@ class Plan:
         ACTIONS[self.action](self.jvm)
 
 
-def die(jvm: int) -> None:
+def lose_the_jvm(jvm: int) -> None:
+    plan.writing = threading.current_thread()
     os.kill(jvm, signal.SIGKILL)
-    os._exit(1)
+
+
+def lose_python(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop(jvm: int) -> None:
@@ -69,12 +84,24 @@ def lose(executors: list[int]) -> None:
 
 def executors_of(jvm: int) -> list[int]:
     """Those that a driver with the master local-cluster[…] has started."""
-    return [child for child in children_of(jvm) if EXECUTOR in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in children_of(jvm) if EXECUTOR in command_of(child)]
+
+
+def command_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""  # it has just ended
 
 
 def children_of(process: int) -> list[int]:
-    found = (path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children"))
-    return [int(child) for text in found for child in text.split()]
+    found = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in path.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # a thread that has just ended
+    return found
 
 
 def ask(_: int) -> None:
@@ -84,7 +111,8 @@ def ask(_: int) -> None:
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 ACTIONS = {
-    "die": die,
+    "lose the JVM": lose_the_jvm,
+    "lose Python": lose_python,
     "stop": stop,
     "lose an executor": lose_an_executor,
     "lose all executors": lose_all_executors,
@@ -155,11 +183,13 @@ def query_of(spark, order):
 
     from odradek.spark import write_exactly_once
 
-    frame = spark.readStream.format("odradek").options(**order["source"]).load()
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", order["rows"]).load()
+    frame = numbers.selectExpr("value % 2 AS partition", "value div 2 AS offset")
     if order.get("stateful"):
-        frame = frame.groupBy("partition", "offset").count().selectExpr("*", "'v' AS value")
+        frame = frame.groupBy("partition").count()
+    what = "count" if order.get("stateful") else "offset"
     frame = frame.repartition(order["tasks"])
-    value = F.concat_ws("/", "partition", "offset", F.udf(shout)(F.lit("x")), F.rand())
+    value = F.concat_ws("/", "partition", what, F.udf(shout)(F.lit("x")), F.rand())
     writer = frame.select(value.alias("value")).writeStream
     writer = writer.outputMode("update" if order.get("stateful") else "append")
     if order.get("second sink"):
@@ -167,28 +197,46 @@ def query_of(spark, order):
     return write_exactly_once(writer, order["sink"])
 
 
-def main() -> None:
-    from pyspark.sql import SparkSession
-
+def run(spark, order) -> str:
+    """How it ended."""
     from odradek.spark import blobs, exactly_once
     from odradek.spark.failures import sentence_of
+
+    plan.moment, plan.nth, plan.action = order["moment"], order["nth"], order["action"]
+    if order.get("rows stay in executors"):
+        exactly_once.FIRST_INLINE_BYTES, blobs.ROUND_BYTES = 0, 1
+        wait_for_executors(spark, order["rows stay in executors"])
+    writer = query_of(spark, order).option("checkpointLocation", order["checkpoint"])
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return "finished"
+    except Exception as error:
+        return f"failed: {sentence_of(error) or error}"
+
+
+def wait_for_executors(spark, count: int) -> None:
+    """Those that were lost are replaced."""
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    deadline = time.monotonic() + 120
+    while len(tracker.getExecutorInfos()) < count + 1 or len(executors_of(plan.jvm)) < count:
+        assert time.monotonic() < deadline, "executors were not replaced"
+        time.sleep(0.1)
+
+
+def main() -> None:
+    from pyspark.sql import SparkSession
 
     settings = json.loads(os.environ["ODRADEK_SPARK_SETTINGS"])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    print("ready", flush=True)
-    order = json.loads(sys.stdin.readline())
     plan.jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    plan.moment, plan.nth, plan.action = order["moment"], order["nth"], order.get("action", "die")
-    if order.get("rows stay in executors"):
-        exactly_once.FIRST_INLINE_BYTES, blobs.ROUND_BYTES = 0, 1
     watch_steps()
-    writer = query_of(spark, order).option("checkpointLocation", order["checkpoint"])
-    try:
-        writer.trigger(availableNow=True).start().awaitTermination()
-        print("finished", flush=True)
-    except Exception as error:
-        print(f"failed: {sentence_of(error) or error}", flush=True)
+    print("ready", flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        print(run(spark, json.loads(line)), flush=True)
+        if plan.writing is not None:
+            plan.writing.join()
+            break
 
 
 if __name__ == "__main__":
