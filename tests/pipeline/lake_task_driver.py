@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Fate:
         fate, attempt = FATES[batch % len(FATES)], context.attemptNumber()
         if context.partitionId() != 0:
             return
+        if attempt > 0:  # Spark may have found the first one slow
+            self.wait_for(lambda other: other == "0", batch)
         if moment == "written":
             self.tell(batch, attempt, "wrote", *files)
         if attempt > 0:
@@ -46,18 +48,20 @@ class Fate:
             os.kill(os.getpid() if victim == "worker" else executor(), signal.SIGKILL)
             time.sleep(WAIT_S)  # the executor takes this process with it
         elif fate == "overtaken" and moment == "written":
-            self.wait_for_another(batch)
+            self.wait_for(lambda other: other != "0", batch)
 
     def tell(self, *words: Any) -> None:
         with self.story.open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
 
-    def wait_for_another(self, batch: int) -> None:
-        """Until a later attempt of this task has written its file."""
+    def wait_for(self, is_awaited: Callable[[str], bool], batch: int) -> None:
+        """Until such an attempt of this task has told something."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
-            told = [line.split() for line in self.story.read_text().splitlines()]
-            if any(one == str(batch) and attempt != "0" for one, attempt, *_ in told):
+            told = (
+                [line.split() for line in self.story.read_text().splitlines()] if self.story.exists() else []
+            )
+            if any(one == str(batch) and is_awaited(attempt) for one, attempt, *_ in told):
                 return
             time.sleep(0.02)
 
