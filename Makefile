@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE  # with bytecode on disk each of hundreds of processes starts in half the time
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-mirror bench-packages docs release clean
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-stores test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-mirror bench-packages docs release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,9 +65,13 @@ test-all: $(TEST_NEEDS) ## Run the tests, all planted bugs and everything that t
 test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long ones too (15 minutes)
 	$(PYTEST) -m 'spark and not peer' $(SPARK_PLACES) $(ARGS)
 
-test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector, and write Avro with a real schema registry (needs Maven)
+test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own connectors, for Kafka, Delta and Iceberg, and use a real schema registry (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
 	$(PYTEST) -m peer tests/pipeline/jvm $(ARGS)
+	PYTHONPATH=$$($(BIN)/python -m tools.spark_jars) $(PYTEST) -m peer tests/spark/lake $(ARGS)
+
+test-stores: $(SPARK_INSTALLED) java ## Write lake tables to Azurite, fake-gcs-server and Iceberg's REST catalog (needs npm, Go and Maven)
+	$(PYTEST) -m peer tests/stores $(ARGS)
 
 test-clients: kcat kafkajs chromium postgresql ## Install the clients of other languages, the browser and the database that tests use, where that can be done
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from odradek.delta import DeltaLook
+from odradek.delta import DeltaLook, plain
 
 ROW = pa.table({"id": [1]})
 
@@ -50,3 +50,8 @@ def test_a_table_that_was_created_again_is_another_one(place: str, commits: int)
         write_deltalake(place, ROW, mode="append")
     assert looks.again().metadata().id != before
     assert rows(looks.table) == commits
+
+
+def test_an_error_is_told_in_one_line():
+    text = "Kernel error -> Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing GET\n    \x1b[31m↳\x1b[0m refused"
+    assert plain(OSError(text)) == "Generic S3 error: Error performing GET: refused"

@@ -5,6 +5,7 @@ commit leaves a hole in the log of the new table. So each look compares the log'
 it was; one that has changed or gone means that the table is to be opened anew.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 GONE = b""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def plain(error: BaseException) -> str:
+    """The text of an error of delta-rs, which draws causes as a tree, in one line."""
+    text = " ".join(COLOURS.sub("", str(error)).split())
+    return text.replace(" ↳ ", ": ").removeprefix("Kernel error -> ")
 
 
 class DeltaLook:

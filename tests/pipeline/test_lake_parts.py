@@ -1,5 +1,6 @@
 """The parts of lake sinks that need neither Spark nor a table: decisions, schemas, storage, files."""
 
+import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -182,14 +183,16 @@ AZURITE = {"endpoint": "http://127.0.0.1:10000", "account_name": "shop", "accoun
 CHINA = AZURITE | {"endpoint": "https://shop.blob.core.chinacloudapi.cn"}
 
 
-def test_an_endpoint_of_azure():
+def test_an_endpoint_of_azure(monkeypatch):
     """Of an emulator, which has the account in the path; and of another cloud, where it begins the host's name."""
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", "other")
     assert delta_options(AZURITE) == {
-        "azure_storage_endpoint": "http://127.0.0.1:10000/shop",
+        "azure_storage_use_emulator": "true",
         "azure_storage_account_name": "shop",
         "azure_storage_account_key": "k",
         "allow_http": "true",
     }
+    assert os.environ["AZURITE_BLOB_STORAGE_URL"] == "http://127.0.0.1:10000"
     assert delta_options(CHINA)["azure_storage_endpoint"] == "https://shop.blob.core.chinacloudapi.cn"
     assert "allow_http" not in delta_options(CHINA)
     assert arrow_azure(AZURITE, "shop.dfs.core.windows.net") == {
@@ -223,8 +226,6 @@ def test_google_s_account_is_named_where_all_libraries_look(monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "other.json")
     assert delta_options({"service_account": "key.json"}) == {"google_service_account": "key.json"}
     iceberg_properties({"service_account": "key.json"})
-    import os
-
     assert os.environ["GOOGLE_APPLICATION_CREDENTIALS"] == "key.json"
 
 

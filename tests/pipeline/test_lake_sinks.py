@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.check.testing import all_tests, run_test
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.kinds.lake import delta
 from odradek.pipeline.kinds.lake.delta import DeltaLakeTable
 from odradek.pipeline.kinds.lake.iceberg import IcebergLakeTable
 from odradek.pipeline.kinds.lake.table import LakeTable
@@ -245,48 +244,105 @@ def test_columns_are_added_and_other_changes_are_refused(spark, lab: Lab, form: 
         check(spark, copy_of(lab, topic, SINKS[form] + '\npartition_by = "item"'))
 
 
-def test_another_writer_changes_the_table_between_look_and_commit(spark, lab: Lab, monkeypatch):
-    """Its rows stay, its column is null in ours, and a type that does not fit stops the run."""
-    topic = lab.topic(1)
-    lab.fill(topic, orders(1), 1)
-    pipeline = copy_of(lab, topic, SINKS["delta"])
-    lab.run_well(spark, pipeline)
-    place, write = lab.directory / "lake" / "orders", delta.DeltaLakeTable.append
-    rivals: list[int] = []
+def rival_adds(lab: Lab, form: str) -> None:
+    """A row, and a column."""
+    theirs = pa.table({"id": [100], "item": ["theirs"], "note": ["new"]})
+    if form == "delta":
+        write_deltalake(str(lab.directory / "lake" / "orders"), theirs, mode="append", schema_mode="merge")
+        return
+    table = iceberg_table(lab)
+    with table.update_schema() as update:
+        update.union_by_name(theirs.schema)
+    table.append(theirs)
 
-    def overtaken(self, files, order):
-        if not rivals:
-            rivals.append(100)
-            rival = pa.table({"id": [100], "item": ["theirs"], "note": ["new"]})
-            from deltalake import write_deltalake
 
-            write_deltalake(str(place), rival, mode="append", schema_mode="merge")
+def rival_changes_a_type(lab: Lab, form: str) -> None:
+    """Of `item`, which is text in our rows."""
+    if form == "delta":
+        theirs = pa.table({"id": [100], "item": [7]})
+        place = str(lab.directory / "lake" / "orders")
+        write_deltalake(place, theirs, mode="overwrite", schema_mode="overwrite")
+        return
+    table = iceberg_table(lab)
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("item")
+    with table.update_schema() as update:
+        update.union_by_name(pa.schema({"item": pa.int64()}))
+
+
+def iceberg_table(lab: Lab) -> Any:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog("odradek", **iceberg_catalog(lab.directory / "warehouse")).load_table("shop.orders")
+
+
+def overtaken(monkeypatch, form: str, rival: Callable[[], None]) -> list[str]:
+    """Let somebody else change the table between our look and our commit, once."""
+    kind = {"delta": DeltaLakeTable, "iceberg": IcebergLakeTable}[form]
+    write: Callable[..., None] = kind.append
+    done: list[str] = []
+
+    def append_late(self, files, order):
+        if not done:
+            done.append(form)
+            rival()
         write(self, files, order)
 
-    monkeypatch.setattr(delta.DeltaLakeTable, "append", overtaken)
-    lab.fill(topic, orders(2), 1)
-    lab.run_well(spark, pipeline)
-    assert rivals == [100]
-    assert {row["id"]: row["note"] for row in rows_of(lab, "delta")} == {1: None, 2: None, 100: "new"}
+    monkeypatch.setattr(kind, "append", append_late)
+    return done
 
 
-def test_a_table_that_is_gone_or_another_stops_the_run(spark, lab: Lab):
+ICEBERG_TOO = ["delta", pytest.param("iceberg", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("form", ICEBERG_TOO)
+def test_another_writer_adds_rows_and_a_column_between_look_and_commit(spark, lab: Lab, monkeypatch, form):
+    """Its rows stay, and its column is null in ours."""
     topic = lab.topic(1)
     lab.fill(topic, orders(1), 1)
-    pipeline = copy_of(lab, topic, SINKS["delta"])
+    pipeline = copy_of(lab, topic, SINKS[form])
     lab.run_well(spark, pipeline)
-    shutil.rmtree(lab.directory / "lake")
+    done = overtaken(monkeypatch, form, lambda: rival_adds(lab, form))
+    lab.fill(topic, orders(2), 1)
+    lab.run_well(spark, pipeline)
+    assert done
+    assert {row["id"]: row["note"] for row in rows_of(lab, form)} == {1: None, 2: None, 100: "new"}
+
+
+@pytest.mark.parametrize("form", ICEBERG_TOO)
+def test_another_writer_changes_a_type_between_look_and_commit(spark, lab: Lab, monkeypatch, form):
+    """The run stops, and the batch is in no table."""
+    topic = lab.topic(1)
+    lab.fill(topic, orders(1), 1)
+    pipeline = copy_of(lab, topic, SINKS[form])
+    lab.run_well(spark, pipeline)
+    done = overtaken(monkeypatch, form, lambda: rival_changes_a_type(lab, form))
+    lab.fill(topic, orders(2), 1)
+    run = lab.run(spark, pipeline)
+    assert done and run.problem is not None
+    assert "the column 'item' is string, in the table it is bigint: cast it" in run.problem
+    assert 2 not in ids(lab, form)
+
+
+@pytest.mark.parametrize("form", ICEBERG_TOO)
+def test_a_table_that_is_gone_or_another_stops_the_run(spark, lab: Lab, form: str):
+    topic = lab.topic(1)
+    lab.fill(topic, orders(1), 1)
+    pipeline = copy_of(lab, topic, SINKS[form])
+    lab.run_well(spark, pipeline)
+    shutil.rmtree(lab.directory / {"delta": "lake", "iceberg": "warehouse"}[form])
     lab.fill(topic, orders(2), 1)
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "there is none any more: its earlier rows are gone" in run.problem
     assert "reset the sink" in run.problem
 
 
-def test_two_runs_with_copies_of_a_checkpoint(spark, lab: Lab):
+@pytest.mark.parametrize("form", ICEBERG_TOO)
+def test_two_runs_with_copies_of_a_checkpoint(spark, lab: Lab, form: str):
     """The copy repeats a batch that the other wrote, and is refused once it reads other records under its number."""
     topic = lab.topic(1)
     lab.fill(topic, orders(1), 1)
-    pipeline = copy_of(lab, topic, SINKS["delta"])
+    pipeline = copy_of(lab, topic, SINKS[form])
     lab.run_well(spark, pipeline)
     state = lab.directory / "checkpoints"
     shutil.copytree(state, lab.directory / "copy")
@@ -297,7 +353,7 @@ def test_two_runs_with_copies_of_a_checkpoint(spark, lab: Lab):
     lab.fill(topic, orders(3), 1)
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "read other records: a copy of this checkpoint was used" in run.problem
-    assert ids(lab, "delta") == [1, 2]
+    assert ids(lab, form) == [1, 2]
 
 
 @pytest.fixture
@@ -312,13 +368,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
+@pytest.mark.parametrize("form", ICEBERG_TOO)
 @pytest.mark.parametrize("full", ["for tasks", "for the commit"])
-def test_a_full_disk(spark, lab: Lab, small_disk: Path, monkeypatch, full: str):
+def test_a_full_disk(spark, lab: Lab, small_disk: Path, monkeypatch, full: str, form: str):
     """It is full until the run has said so; `for the commit`: only once the tasks are done."""
     topic = lab.topic(1)
     lab.fill(topic, orders(*range(10)), 1)
-    sink = SINKS["delta"].replace("lake/orders", f"{small_disk}/orders")
-    ballast, append, tell = small_disk / "ballast", delta.DeltaLakeTable.append, lab.events.message
+    sink, more = SINKS[form].replace("lake/orders", f"{small_disk}/orders"), ""
+    if form == "iceberg":  # its catalog is on this disk, too
+        more = f'[storage]\nwarehouse = "{small_disk}"'
+    kind = {"delta": DeltaLakeTable, "iceberg": IcebergLakeTable}[form]
+    append: Callable[..., None] = kind.append
+    ballast, tell = small_disk / "ballast", lab.events.message
 
     def fill_up() -> None:
         with suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -339,8 +400,11 @@ def test_a_full_disk(spark, lab: Lab, small_disk: Path, monkeypatch, full: str):
     if full == "for tasks":
         fill_up()
     else:
-        monkeypatch.setattr(delta.DeltaLakeTable, "append", append_late)
-    lab.run_well(spark, copy_of(lab, topic, sink))
+        monkeypatch.setattr(kind, "append", append_late)
+    lab.run_well(spark, copy_of(lab, topic, sink, more=more))
     (told,) = [message for message in lab.events.messages if "trying again" in message]
     assert "a disk is full; free some space there" in told
-    assert sorted(row["id"] for row in delta_rows(small_disk / "orders")) == list(range(10))
+    found = (
+        delta_rows(small_disk / "orders") if form == "delta" else iceberg_rows(iceberg_catalog(small_disk))
+    )
+    assert sorted(row["id"] for row in found) == list(range(10))

@@ -141,6 +141,25 @@ def test_others_compact_or_remove_rows_meanwhile(
     assert ids(rows_of(form, tmp_path)) == left
 
 
+def test_a_column_that_others_remove_and_add_again_is_another_one(tmp_path: Path):
+    """Files that were written for the old one must not be named: its values would be null in the new one."""
+    table = created(table_at("iceberg", tmp_path))
+    files, columns_before = files_of(table, ROWS), table.columns()
+    from pyiceberg.types import StringType as IcebergString
+
+    rival = table_at("iceberg", tmp_path)
+    rival.look()
+    assert isinstance(rival, IcebergLakeTable)
+    with rival._open.update_schema() as update:
+        update.delete_column("item")
+    with rival._open.update_schema() as update:
+        update.add_column("item", IcebergString())
+    with pytest.raises(Conflict):
+        table.append(files, order(0))
+    table.look()
+    assert table.columns()[: len(columns_before)] != columns_before
+
+
 def test_columns_are_added_at_the_end(form: str, table: LakeTable, tmp_path: Path):
     table.append(files_of(table, ROWS[:1]), order(0))
     table.look()

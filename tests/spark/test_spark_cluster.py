@@ -148,7 +148,7 @@ def wait_until(condition: Callable[[], Any], problem: Callable[[], str]) -> Any:
 
 
 @contextlib.contextmanager
-def cluster(directory: Path) -> Iterator[str]:
+def cluster(directory: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
     """`spark-class` starts what start-master.sh would, which pip's PySpark does not bring."""
     import pyspark
 
@@ -179,10 +179,10 @@ def cluster(directory: Path) -> Iterator[str]:
         address = wait_for(master_log, r"spark://127\.0\.0\.1:[1-9]\d*")
         workers = [
             start(
-                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores",
+                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--host", host, "--cores",
                 "1", "--memory", "512m", "--webui-port", "0", address,
             )
-            for number in (1, 2)
+            for number, host in enumerate(hosts, 1)
         ]  # fmt: skip
         for log in workers:
             wait_for(log, "Successfully registered with master")

@@ -54,20 +54,31 @@ class PeerUnavailable(Exception):
 
 
 def cache_dir() -> Path:
-    """Return the directory in which the jars are kept; another list of them gets another directory."""
+    """Return the directory in which Kafka's jars are kept."""
+    return _cache_of(POM, f"kafka-{KAFKA_VERSION}")
+
+
+def _cache_of(pom: Path, name: str) -> Path:
+    """Another list of jars gets another directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "odradek" / f"kafka-{KAFKA_VERSION}-{crc32(POM.read_bytes()):08x}"
+    return Path(base) / "odradek" / f"{name}-{crc32(pom.read_bytes()):08x}"
 
 
 def fetch_jars() -> Path:
-    """The directory of Kafka's jars, filled on first use; safe to call from several processes."""
+    """The directory of Kafka's jars."""
+    title = f"Apache Kafka {KAFKA_VERSION}"
+    return jars_of(POM, f"kafka-{KAFKA_VERSION}", title, f"-Dkafka.version={KAFKA_VERSION}")
+
+
+def jars_of(pom: Path, name: str, title: str, *definitions: str) -> Path:
+    """The directory of a POM's jars, filled on first use; safe to call from several processes."""
     if shutil.which("java") is None:
         raise PeerUnavailable("Java is not installed (Debian: apt-get install default-jre-headless)")
-    jars = cache_dir()
+    jars = _cache_of(pom, name)
     if not jars.is_dir():
         jars.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
-            _copy_jars(Path(scratch) / "jars")
+            _copy_jars(pom, title, Path(scratch) / "jars", definitions)
             try:
                 (Path(scratch) / "jars").rename(jars)
             except OSError:
@@ -76,23 +87,19 @@ def fetch_jars() -> Path:
     return jars
 
 
-def _copy_jars(target: Path) -> None:
+def _copy_jars(pom: Path, title: str, target: Path, definitions: tuple[str, ...]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")
-    command = [maven, "-B", "-q", "-f", str(POM)]
-    command += [
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={target}",
-        f"-Dkafka.version={KAFKA_VERSION}",
-    ]
+    command = [maven, "-B", "-q", "-f", str(pom)]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}", *definitions]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise PeerUnavailable(f"Maven did not fetch Kafka within {FETCH_TIMEOUT_S} s") from None
+        raise PeerUnavailable(f"Maven did not fetch {title} within {FETCH_TIMEOUT_S} s") from None
     if result.returncode != 0:
         reason = next((line for line in result.stdout.splitlines() if "ERROR" in line), "no reason given")
-        raise PeerUnavailable(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {reason.strip()}")
+        raise PeerUnavailable(f"Maven could not fetch {title}: {reason.strip()}")
 
 
 def java_command(main_class: str, *arguments: str) -> list[str]:

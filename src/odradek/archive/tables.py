@@ -21,7 +21,7 @@ from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchi
 from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, range_of
 from odradek.archive.location import Location, advice, delta_rs
 from odradek.archive.rows import SCHEMA
-from odradek.delta import DeltaLook
+from odradek.delta import DeltaLook, plain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -238,16 +238,11 @@ def _refused_by(location: Location, work: Callable[[], Result]) -> Result:
 
 
 def _unreadable(location: Location, error: Exception) -> ArchiveError:
-    return ArchiveError(f"cannot read the archive {location.uri}: {_plain(error)}")
+    return ArchiveError(f"cannot read the archive {location.uri}: {plain(error)}")
 
 
 def _refusal(location: Location, error: Exception) -> ArchiveError:
-    return ArchiveError(f"cannot write the archive {location.uri}: {_plain(error)}{advice(error)}")
-
-
-def _plain(error: Exception) -> str:
-    """In one line, without the stack of delta-rs."""
-    return " ".join(str(error).split("\n   0: ")[0].split())
+    return ArchiveError(f"cannot write the archive {location.uri}: {plain(error)}{advice(error)}")
 
 
 def _sync(directory: Path) -> None:

@@ -29,9 +29,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from odradek.delta import plain
 from odradek.pipeline.checkpoint import Checkpoint, write_file
 from odradek.pipeline.file.definition import Pipeline, Sink
-from odradek.pipeline.kinds.lake.files import write_files
+from odradek.pipeline.kinds.lake.files import StorageError, write_files
 from odradek.pipeline.kinds.lake.order import (
     Order,
     OutOfOrder,
@@ -137,8 +138,8 @@ class LakeSinkKind(SinkKind):
         except (Misfit, Unwritable) as error:
             raise self.pipeline.error((*key, self.where), str(error)) from None
         except Exception as error:  # of many libraries
-            reason = " ".join(str(error).split())
-            problem = f"the table cannot be read: {reason}"
+            is_explained = isinstance(error, StorageError)
+            problem = str(error) if is_explained else f"cannot read the table: {plain(error)}"
             raise self.pipeline.document.unreachable((*key, self.where), problem) from None
 
     def _check_partitions(self) -> None:
@@ -213,7 +214,7 @@ class LakeSinkKind(SinkKind):
         """Compute the rows, once; returns the commit that puts them into the table, or None if there are none."""
 
     def _commit(self, commit: "Callable[[Order], None]", order: Order) -> None:
-        columns = self._table.schema().fields
+        columns = self._table.columns()
         for attempt in range(ATTEMPTS):
             try:
                 commit(order)
@@ -221,7 +222,7 @@ class LakeSinkKind(SinkKind):
             except Conflict:
                 if self._has(order):
                     return
-                changed = self._table.schema().fields[: len(columns)] != columns
+                changed = self._table.columns()[: len(columns)] != columns
                 if changed or attempt == ATTEMPTS - 1:
                     raise  # `changed`: the rows were computed for other columns, so the batch runs again
 

@@ -55,7 +55,9 @@ MISFIT = re.compile(
     r"|STREAM_STREAM_JOIN_INCOMPATIBLE|STREAMING_QUERY_EVOLUTION_ERROR)"
 )
 MALFORMED_FILE = re.compile(r"FAILED_READ_FILE.*MALFORMED_RECORD", re.DOTALL)  # a static side of a join
-FULL_DISK = re.compile(r"No space left on device|\bENOSPC\b|os error 28\b|Errno 28\b", re.IGNORECASE)
+FULL_DISK = re.compile(
+    r"No space left on device|\bENOSPC\b|os error 28\b|Errno 28\b|database or disk is full", re.IGNORECASE
+)
 PERMANENT_CODES = ("INCOMPATIBLE", "DATA_SOURCE_NOT_FOUND")
 DATA_STATES = ("22", "P0001")
 BRIDGE = "Py4JJavaError"

@@ -7,6 +7,7 @@
     table      the interface of a table: look, create, add columns, commit, compact
     delta      a table of delta-rs
     iceberg    a table of pyiceberg
+    iceberg_files  how pyiceberg opens files
 
 docs/decisions/0011 says what happens at every crash. Files are written before the commit that names them, so a crash
 leaves files that no reader sees, and never a reader that misses one.

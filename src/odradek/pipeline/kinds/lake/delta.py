@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from odradek.delta import DeltaLook
-from odradek.pipeline.kinds.lake.files import DataFile, Target
+from odradek.delta import DeltaLook, plain
+from odradek.pipeline.kinds.lake.files import DataFile, StorageError, Target
 from odradek.pipeline.kinds.lake.order import Entry, Order, entry_of, mark_of
 from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
@@ -44,7 +44,8 @@ class DeltaLakeTable(LakeTable):
     # Looking
 
     def look(self) -> str | None:
-        found = self._looks.again()
+        with _explained("read the table"):
+            found = self._looks.again()
         return None if found is None else str(found.metadata().id)
 
     def _file_system(self) -> "FileSystem":
@@ -77,19 +78,20 @@ class DeltaLakeTable(LakeTable):
     def create(self, schema: StructType, partition_by: Sequence[str]) -> None:
         from deltalake import DeltaTable, Schema
 
-        DeltaTable.create(
-            self.place,
-            Schema.from_json(schema.json()),
-            mode="ignore",
-            partition_by=list(partition_by),
-            storage_options=self._options,
-        )
+        with _explained("create the table"):
+            DeltaTable.create(
+                self.place,
+                Schema.from_json(schema.json()),
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=self._options,
+            )
 
     def add_columns(self, columns: Sequence[StructField]) -> None:
         from deltalake import Schema
 
         fields = Schema.from_json(StructType(list(columns)).json()).fields
-        with _conflicts():
+        with _explained("change the table"):
             self._open.alter.add_columns(fields, commit_properties=_properties())
 
     def target(self) -> Target:
@@ -104,7 +106,7 @@ class DeltaLakeTable(LakeTable):
             AddAction(one.path, one.bytes, one.partition, modified_ms, True, json.dumps(one.stats))
             for one in files
         ]
-        with _conflicts():
+        with _explained("change the table"):
             self._open.create_write_transaction(
                 actions,
                 "append",
@@ -120,7 +122,7 @@ class DeltaLakeTable(LakeTable):
         deleted = f"s.`{DELETED}`"
         is_kept = f"NOT {deleted}"
         columns = {f"t.`{name}`": f"s.`{name}`" for name in written}
-        with _conflicts():
+        with _explained("change the table"):
             merger = self._open.merge(
                 rows,
                 " AND ".join(f"t.`{name}` = s.`{name}`" for name in upsert.key),
@@ -141,7 +143,7 @@ class DeltaLakeTable(LakeTable):
         self._open.update_incremental()
         if _small(self._open) < SMALL_FILES:
             return 0
-        with _conflicts():
+        with _explained("change the table"):
             done = self._open.optimize.compact(commit_properties=_properties())
         return int(done["numFilesRemoved"])
 
@@ -165,17 +167,22 @@ def _properties(order: Order | None = None) -> "CommitProperties":
     return CommitProperties(max_commit_retries=0, app_transactions=known)
 
 
-class _conflicts:
-    """Turns a refused commit of delta-rs into a `Conflict`."""
+class _explained:
+    """Turns what delta-rs raises into a `Conflict` if a commit was refused, and otherwise into one line."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         if isinstance(error, CommitFailedError):
             raise Conflict(str(error)) from None
+        if isinstance(error, (DeltaError, OSError)):
+            raise StorageError(f"cannot {self._what}: {plain(error)}") from None
 
 
 def is_newer(order_by: Sequence[str]) -> list[str]:

@@ -93,6 +93,9 @@ class IcebergLakeTable(LakeTable):
         except Exception as error:
             raise Unwritable(f"the table has a column of a type that Spark lacks: {error}") from None
 
+    def columns(self) -> list[Any]:
+        return [(one.field_id, str(one.field_type)) for one in self._open.schema().fields]
+
     def partition_by(self) -> tuple[str, ...]:
         spec, schema = self._open.spec(), self._open.schema()
         other = [one.name for one in spec.fields if str(one.transform) != "identity"]
@@ -142,6 +145,7 @@ class IcebergLakeTable(LakeTable):
     def append(self, files: Sequence[DataFile], order: Order) -> None:
         paths = [f"{self.place}/{one.path}" for one in files]
         with _conflicts(), self._open.transaction() as transaction:
+            transaction._apply((), self._as_it_was())
             transaction.set_properties({BATCH + order.query: f"{order.batch} {order.fingerprint}"})
             transaction.add_files(paths, check_duplicate_files=False)
         self._written += len(files)
@@ -176,11 +180,24 @@ class IcebergLakeTable(LakeTable):
             parquet_file_to_data_file(table.io, table.metadata, f"{self.place}/{one.path}")
             for one in write_task(scan.to_record_batches(small), self.target())
         ]
-        with _conflicts(), table.transaction() as tx, tx.update_snapshot().overwrite() as change:
-            for task in small:
-                change.delete_data_file(task.file)
-            for file in merged:
-                change.append_data_file(file)
+        with _conflicts(), table.transaction() as transaction:
+            transaction._apply((), self._as_it_was())
+            with transaction.update_snapshot().overwrite() as change:
+                for task in small:
+                    change.delete_data_file(task.file)
+                for file in merged:
+                    change.append_data_file(file)
+
+    def _as_it_was(self) -> tuple[Any, ...]:
+        """What a commit requires, and pyiceberg does not ask for: files were written for these columns and partitions.
+        In other ones their values would be lost in silence."""
+        from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
+
+        metadata = self._open.metadata
+        return (
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+        )
 
 
 class _conflicts:

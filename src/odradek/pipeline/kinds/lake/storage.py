@@ -7,6 +7,7 @@ named by GOOGLE_APPLICATION_CREDENTIALS, which all three read.
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -51,7 +52,9 @@ ARROW_S3 = {
 }
 AZURE = ("account_name", "account_key", "sas_token", "tenant_id", "client_id", "client_secret")
 S3, GOOGLE, AZURE_SCHEMES = ("s3", "s3a"), ("gs", "gcs"), ("abfs", "abfss")
+GOOGLE_RETRIES = timedelta(minutes=1)
 GOOGLE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+EMULATOR_VARIABLE = "AZURITE_BLOB_STORAGE_URL"
 FILE_IO = "odradek.pipeline.kinds.lake.iceberg_files.LakeFileIO"
 KNOWN = (*S3, *GOOGLE, *AZURE_SCHEMES, "file")
 
@@ -67,8 +70,7 @@ def is_local(place: str) -> bool:
 def delta_options(access: Access) -> dict[str, str]:
     options = {DELTA[name]: value for name, value in access.items()}
     if is_azure(access) and "endpoint" in access:
-        del options[DELTA["endpoint"]]
-        options["azure_storage_endpoint"] = azure_endpoint(access)
+        options |= azure_endpoint(options.pop(DELTA["endpoint"]), access["account_name"])
     if access.get("endpoint", "").startswith("http://"):
         options["allow_http"] = "true"
     return options
@@ -104,9 +106,16 @@ def file_system(place: str, access: Access) -> tuple["fs.FileSystem", str]:
         return fs.S3FileSystem(**arrow_s3(access)), f"{parts.netloc}{parts.path}"
     if scheme in GOOGLE:
         name_google_account(access)
-        return fs.GcsFileSystem(), f"{parts.netloc}{parts.path}"
+        return google_file_system(), f"{parts.netloc}{parts.path}"
     container, _, host = parts.netloc.partition("@")
     return fs.AzureFileSystem(**arrow_azure(access, host)), f"{container}{parts.path}"
+
+
+def google_file_system() -> "fs.FileSystem":
+    """It would try for 15 minutes, and so without credentials, too."""
+    from pyarrow import fs
+
+    return fs.GcsFileSystem(retry_time_limit=GOOGLE_RETRIES)
 
 
 def arrow_s3(access: Access) -> dict[str, Any]:
@@ -126,10 +135,13 @@ def arrow_azure(access: Access, host: str) -> dict[str, str]:
     return {"account_name": host.partition(".")[0]} | options | azure_address(access)
 
 
-def azure_endpoint(access: Access) -> str:
-    """Of the account. Emulators have it in the path, Azure's clouds in the name of the host."""
-    endpoint, account = access["endpoint"].rstrip("/"), access["account_name"]
-    return endpoint if urlsplit(endpoint).netloc.startswith(f"{account}.") else f"{endpoint}/{account}"
+def azure_endpoint(endpoint: str, account: str) -> dict[str, str]:
+    """By delta-rs's names. Azure's clouds have the account in the name of the host, its emulator in the path. delta-rs
+    has to know that it is the emulator, which ignores where a listing is to start, and finds it by a variable."""
+    if urlsplit(endpoint).netloc.startswith(f"{account}."):
+        return {"azure_storage_endpoint": endpoint}
+    os.environ[EMULATOR_VARIABLE] = endpoint
+    return {"azure_storage_use_emulator": "true"}
 
 
 def azure_address(access: Access) -> dict[str, str]:

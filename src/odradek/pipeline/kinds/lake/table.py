@@ -7,7 +7,7 @@ the batch may be in the table by now, and decides anew. The libraries themselves
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
@@ -42,6 +42,10 @@ class LakeTable(ABC):
     @abstractmethod
     def schema(self) -> StructType:
         """Of the version that was looked at."""
+
+    def columns(self) -> list[Any]:
+        """What files are written for: a column that was removed and added again is another one."""
+        return list(self.schema().fields)
 
     @abstractmethod
     def partition_by(self) -> tuple[str, ...]: ...
