@@ -3,14 +3,13 @@ deserializer."""
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.file.errors import PipelineError
 from tests.pipeline.lab import Lab
-from tests.pipeline.test_avro_sinks import GIVEN, PLAIN, SHOP
+from tests.pipeline.test_avro_sinks import GIVEN, PLAIN, SHOP, deserialized
 from tools.peer.kafka import PeerUnavailable
 from tools.schema_registry import running_registry
 
@@ -22,17 +21,6 @@ def registry() -> Iterator[str]:
             yield address
     except PeerUnavailable as reason:
         pytest.skip(str(reason))
-
-
-def deserialized(lab: Lab, topic: str, registry: str) -> list[Any]:
-    """The values of a topic, as a consumer with Confluent's deserializer has them."""
-    from confluent_kafka.schema_registry import SchemaRegistryClient
-    from confluent_kafka.schema_registry.avro import AvroDeserializer
-    from confluent_kafka.serialization import MessageField, SerializationContext
-
-    read = AvroDeserializer(SchemaRegistryClient({"url": registry}))
-    context = SerializationContext(topic, MessageField.VALUE)
-    return [read(record.value(), context) for record in lab.records(topic)]
 
 
 def test_a_schema_is_registered_evolves_and_is_read_by_others(spark, lab: Lab, registry: str):

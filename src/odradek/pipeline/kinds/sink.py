@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from odradek.pipeline.file.definition import Pipeline, Sink
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, Sink
 from odradek.pipeline.rows.decoding import METADATA_COLUMNS
 from odradek.pipeline.rows.transforms import plain
 
@@ -75,10 +75,15 @@ class SinkKind(ABC):
         return None
 
     @property
+    def kafka(self) -> Mapping[str, str] | None:
+        """The client settings of the cluster that rows go to; None if they do not go to a topic."""
+        return None
+
+    @property
     def cluster(self) -> str | None:
         """The cluster that rows go to, if sinks of that cluster may share a query. Whatever else may be away or slow
         must not hold up topics, and has a query of its own."""
-        return None
+        return None if self.kafka is None else self.kafka[BOOTSTRAP]
 
     @property
     def ledger_settings(self) -> Mapping[str, str] | None:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
-from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, Sink, TopicSink
+from odradek.pipeline.file.definition import Pipeline, Sink, TopicSink
 from odradek.pipeline.kinds import topics
 from odradek.pipeline.kinds.avro_values import AvroValues
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
@@ -50,16 +50,15 @@ class TopicSinkKind(SinkKind):
 
     @property
     def ledger_settings(self) -> Mapping[str, str] | None:
-        declaration = self.target.declaration
-        return declaration.kafka if declaration.exactly_once else None
+        return self.kafka if self.target.declaration.exactly_once else None
 
     def part(self, frame: DataFrame) -> Part:
         """A batch as a part of a transaction."""
         return Part(_in_order(frame), parse_sink_options(self._options))
 
     @property
-    def cluster(self) -> str:
-        return self.target.declaration.kafka[BOOTSTRAP]
+    def kafka(self) -> Mapping[str, str]:
+        return self.target.declaration.kafka
 
     def check_declared(self, *, create: bool = False) -> None:
         view = topics.check_declaration(self.pipeline, self.sink.key, self.target.declaration, create=create)

@@ -13,7 +13,8 @@ from odradek.client.deadline import TimedOut
 from odradek.errors import KafkaError
 from odradek.ledger.counts import CountsTopic, SinkCounts, sink_counts
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.file.definition import Pipeline, TopicSink, TopicSource
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.kinds.registry import sink_kinds, source_kinds
 from odradek.pipeline.kinds.topics import client_settings
 
 PATIENCE_S = 5.0
@@ -22,13 +23,10 @@ PAUSE_S = 60.0
 
 def counting_cluster(pipeline: Pipeline) -> Mapping[str, str] | None:
     """The client settings of the cluster that is told: that of the first topic in the file, if there is one."""
-    for source in pipeline.sources.values():
-        if isinstance(source.origin, TopicSource):
-            return source.origin.kafka
-    for sink in pipeline.sinks.values():
-        if isinstance(sink.target, TopicSink):
-            return sink.target.declaration.kafka
-    return None
+    read = (kind.subscription for kind in source_kinds(pipeline).values())
+    written = (kind.kafka for kind in sink_kinds(pipeline).values())
+    found = (*(topics.kafka for topics in read if topics is not None), *written)
+    return next((settings for settings in found if settings is not None), None)
 
 
 class Counting:

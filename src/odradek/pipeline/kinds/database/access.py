@@ -31,6 +31,7 @@ PERMANENT_WORDS = (
     # of a connection that PostgreSQL refuses, whose SQLSTATE the driver does not know
     *("password authentication failed", "no password supplied", "does not exist", "pg_hba.conf"),
 )
+NO_CONNECTION = "connection failed: "  # psycopg's words
 HOW_TO_INSTALL = "pip install '.[database]' in a clone of Odradek"
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 
@@ -171,14 +172,16 @@ def _is_drivers(error: BaseException) -> bool:
 def meaning(error: BaseException, place: Place) -> Exception:
     """What a driver's error means."""
     line = _line(error, place)
+    why = line.removeprefix(NO_CONNECTION)
     state = getattr(error, "sqlstate", None) or ""
     if state.startswith(ROW_STATES) or isinstance(
         error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError
     ):
         return RowsRefused(line)
     if state.startswith(PERMANENT_STATES) or any(words in line for words in PERMANENT_WORDS):
-        return DatabaseRefused(f"the database refuses: {line}")
-    return DatabaseAway(f"the database does not do it now: {line}")
+        return DatabaseRefused(f"the database refuses: {why}")
+    what = "does not do it now" if why == line else "cannot be reached"
+    return DatabaseAway(f"the database {what}: {why}")
 
 
 def _line(error: BaseException, place: Place) -> str:

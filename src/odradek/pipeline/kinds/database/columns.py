@@ -139,8 +139,9 @@ def _float_misfit(kind: DataType, column: Any, is_float: bool, is_exact: bool) -
         return (
             "" if is_exact and column.scale is None else "would round fractions: cast, or change the column"
         )
-    is_single = type(column).__name__ == "REAL"
-    return "is single precision: cast to FLOAT" if is_single and isinstance(kind, DoubleType) else ""
+    if isinstance(kind, DoubleType) and type(column).__name__ == "REAL":
+        return "is single precision: cast to FLOAT, or change the column"
+    return ""
 
 
 def _decimal_misfit(kind: DecimalType, column: Any, is_exact: bool) -> str:
