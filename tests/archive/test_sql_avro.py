@@ -86,7 +86,7 @@ def plain(broker) -> str:
 @pytest.mark.parametrize("small", [tables.SMALL, 0])
 def test_values_are_decoded_by_a_schema_in_a_file(sql, plain, file, monkeypatch, small):
     monkeypatch.setattr(tables, "SMALL", small)
-    columns = 'id, kind, price, epoch_ms("at") AS t, day, tags.colour[1] AS c, lines[2].kind AS k'
+    columns = "id, kind, price, epoch_ms(\"at\") AS t, day, tags['colour'] AS c, lines[2].kind AS k"
     query = f'SELECT {columns} FROM "plain-avro"'
     found = sql(f"{query} WHERE id BETWEEN 2 AND 3 ORDER BY id", "--avro", file)
     same = {"c": "red", "k": "order"}

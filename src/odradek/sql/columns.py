@@ -3,6 +3,9 @@
 Each field of a JSON object is an expression over the text of the value, so a query parses only the fields that it
 names. A value that is no JSON object has nulls there; one of another type than the column has a null. Fields of Avro
 are those of `record`, a value that is decoded as a whole (`avro_values`).
+
+The kernel of `odradek.spark.typed` reads JSON, too, but is not faster here: of a million objects of four fields DuckDB
+extracts two for 0.2 to 0.4 s of CPU and all four for 0.4 to 0.8, the kernel called as a function for 1.2 and for 0.7.
 """
 
 import json
