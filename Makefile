@@ -10,6 +10,7 @@ SPARK_INSTALLED := $(VENV)/.spark-installed
 SPARK_CLASSES := $(VENV)/.spark-classes
 NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
+unexport PYTHONDONTWRITEBYTECODE  # with bytecode on disk each of hundreds of processes starts in half the time
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-quorum sim-long sim-planted test test-all test-spark test-jvm test-clients kcat kafkajs chromium postgresql screenshots bench-console franz-go java test-kafka conformance check format bench bench-spark bench-archive bench-compare bench-stall bench-metadata bench-quotas bench-start bench-growth bench-kafka bench-peers bench-cluster bench-security bench-mirror bench-packages docs release clean
@@ -45,24 +46,28 @@ demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one 
 # On two cores: some tests wait for processes, so three run at once. Neighbours share brokers: they stay on one worker.
 WORKERS ?= 3
 SPREAD := -n $(WORKERS) --dist worksteal
-SPREAD_SPARK := -n 2 --dist loadfile
+# Streams wait more than they work. Each worker has a JVM; files in the order of tests/selection.py, the longest first.
+SPREAD_SPARK := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Collecting the others takes a while. A test of Spark elsewhere is refused (tests/selection.py).
+SPARK_PLACES := tests/spark tests/pipeline tests/demo
 TEST_NEEDS := $(SPARK_CLASSES) $(BENCH_INSTALLED) test-clients bench-packages
 
 test test-all test-spark: export SPARK_SUBMIT_OPTS = $(shell cat $(SPARK_CLASSES) 2>/dev/null)
 
 test: $(TEST_NEEDS) ## Run the tests (some of them: make test ARGS='tests/cli -k topic'); docs/CONTRIBUTING.md says which
 	$(PYTEST) $(SPREAD) -m 'not peer and not spark and not long and (not planted or due)' $(ARGS)
-	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none
+	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer and not long' $(if $(filter tests%,$(ARGS)),,$(SPARK_PLACES)) $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none
 
 test-all: $(TEST_NEEDS) ## Run the tests, all planted bugs and everything that takes long (most of an hour)
 	$(PYTEST) $(SPREAD) -m 'not peer and not spark' $(ARGS)
-	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer' $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) $(SPREAD_SPARK) -m 'spark and not peer' $(if $(filter tests%,$(ARGS)),,$(SPARK_PLACES)) $(ARGS) || [ $$? -eq 5 ]
 
 test-spark: $(SPARK_CLASSES) ## Run only the tests that need Spark, the long ones too (15 minutes)
-	$(PYTEST) -m 'spark and not peer' tests/spark tests/pipeline $(ARGS)
+	$(PYTEST) -m 'spark and not peer' $(SPARK_PLACES) $(ARGS)
 
-test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
+test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector, and write Avro with a real schema registry (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
+	$(PYTEST) -m peer tests/pipeline/jvm $(ARGS)
 
 test-clients: kcat kafkajs chromium postgresql ## Install the clients of other languages, the browser and the database that tests use, where that can be done
 

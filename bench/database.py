@@ -105,7 +105,7 @@ def _pipeline_rate(bench: "Bench", server: PostgreSQL, topic: str, mode: str, ba
 
 
 def _copy_rate(server: PostgreSQL) -> float:
-    """Of what the table has, copied out first."""
+    """Rate of copying what the table has, which is copied out first."""
     with server.connect() as connection:
         data, statement = io.BytesIO(), "COPY events {} (FORMAT csv)"
         with connection.cursor() as cursor, cursor.copy(statement.format("TO STDOUT")) as copy:

@@ -11,7 +11,8 @@ Maven Central there is nothing to compare with, and ours is printed alone.
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,typed,…]
 
 Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md. A run of
-some parts only has a name of its own: `--only typed` writes spark-typed.json and spark-typed.md.
+some parts only has a name of its own: `--only typed` writes spark-typed.json and spark-typed.md. The parts `lake` and
+`database` write tables of their own instead, spark-lake.md and spark-database.md.
 """
 
 import argparse
@@ -475,8 +476,9 @@ def main() -> int:
         bench = Bench(spark, bootstrap, arguments.rows, run)
         run_parts(bench, arguments.only, jars, arguments.rounds, arguments.results)
         spark.stop()
-    run.store(arguments.results)
-    (arguments.results / f"{run.name}.md").write_text(markdown(run))
+    if run.samples:
+        run.store(arguments.results)
+        (arguments.results / f"{run.name}.md").write_text(markdown(run))
     return 0
 
 

@@ -317,7 +317,7 @@ def read_responses(connection: socket.socket, responses: int) -> str:
         for _ in range(responses):
             receive(connection)
     except TimeoutError:
-        return "no answer"
+        return "no response"
     except OSError:
         return "closed"
     return "answered"

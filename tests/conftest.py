@@ -18,12 +18,19 @@ import pytest
 from hypothesis import settings
 
 from odradek.testing import Broker
+from tests.selection import longest_first, refuse_spark_elsewhere
 from tests.support import TRACEBACK, RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 os.environ["ODRADEK_CLASS_ARCHIVE"] = "off"  # tests depend on nothing that earlier runs left
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    refuse_spark_elsewhere(config.rootpath, items)
+    longest_first(items)
 
 
 class Tracebacks(logging.Handler):
@@ -45,7 +52,7 @@ logs_of_closed: list[
 
 def found_in_logs() -> list[str]:
     """What was written since the last call."""
-    found = [text for broker in RunningBroker.known if (text := broker.new_tracebacks())] + logs_of_closed
+    found = RunningBroker.all_new_tracebacks() + logs_of_closed
     logs_of_closed.clear()
     return found
 

@@ -10,6 +10,33 @@ from typing import Any
 
 import pytest
 
+# Files of tests that need Spark, the longest first. `make` gives them to its workers file by file, in this order:
+# so these end together. Those that are not named are short.
+LONGEST_SPARK_FILES = (
+    "test_pipeline_docs.py",
+    "test_demo.py",
+    "test_pipeline_faults.py",
+    "test_spark_cluster.py",
+    "test_database_pipeline.py",
+    "test_pipeline_kinds.py",
+    "test_lake_sinks.py",
+    "test_pipeline_spark.py",
+    "test_avro_sinks.py",
+    "test_expectations.py",
+    "test_pipeline_once.py",
+    "test_spark_connect.py",
+    "test_spark_exactly_once.py",
+    "test_spark_program.py",
+    "test_spark_stream.py",
+    "test_spark_sink.py",
+    "test_spark_batch.py",
+    "test_pipeline_process.py",
+    "test_pipeline_sharing.py",
+    "test_typed_json.py",
+    "test_function_sinks.py",
+)
+SPARK_PLACES = ("tests/spark", "tests/pipeline", "tests/demo")  # where `make` looks for tests that need Spark
+
 
 def within(directory: Path, items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     return (item for item in items if directory in item.path.parents)
@@ -44,3 +71,21 @@ def mark_peer(directory: Path, items: Iterable[pytest.Item], config: pytest.Conf
         item.add_marker(pytest.mark.peer)
         if not is_asked_for:
             item.add_marker(pytest.mark.skip(reason=f"run by 'make {make_target}'"))
+
+
+def refuse_spark_elsewhere(root: Path, items: Iterable[pytest.Item]) -> None:
+    """`make` would not run a test that needs Spark in another directory."""
+    places = [root / place for place in SPARK_PLACES]
+    for item in items:
+        if item.get_closest_marker("spark") and not any(place in item.path.parents for place in places):
+            raise pytest.UsageError(f"{item.nodeid} needs Spark, and is in none of {', '.join(SPARK_PLACES)}")
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Order the tests that need Spark by their files, and put them first."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_SPARK_FILES)}
+    items.sort(
+        key=lambda item: (
+            ranks.get(item.path.name, len(ranks)) if item.get_closest_marker("spark") else len(ranks)
+        )
+    )

@@ -30,7 +30,7 @@ TRACEBACK = "Traceback (most recent call last)"
 class RunningBroker:
     """A broker process on a port of the system's choice, which it keeps over restarts."""
 
-    known: "list[RunningBroker]" = []  # whose logs are looked through after every test, see conftest.py
+    known: "list[RunningBroker]" = []  # that may have written to their logs since these were searched
 
     def __init__(self, data_dir: Path, settings: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
         self.data_dir = data_dir
@@ -47,6 +47,19 @@ class RunningBroker:
     def log(self) -> str:
         """All the broker has written to its log, over all its lives."""
         return self._log.read_text()
+
+    @property
+    def has_ended(self) -> bool:
+        """False if it has not been started yet."""
+        return hasattr(self, "process") and self.process.poll() is not None
+
+    @classmethod
+    def all_new_tracebacks(cls) -> list[str]:
+        """Search the logs of all brokers (see conftest.py), and those of brokers that have ended for the last time."""
+        ended = [broker for broker in cls.known if broker.has_ended]
+        found = [text for broker in cls.known if (text := broker.new_tracebacks())]
+        cls.known[:] = [broker for broker in cls.known if broker not in ended]
+        return found
 
     def new_tracebacks(self) -> str:
         """What was logged since the last call, if there is a traceback in it: the broker did not expect something."""
@@ -66,9 +79,13 @@ class RunningBroker:
 
     def launch(self) -> None:
         """Start it, and do not wait."""
-        port = self.bootstrap.rpartition(":")[2] or str(self.port.number)
+        self._spawn(self.command(self.bootstrap.rpartition(":")[2] or str(self.port.number)))
+
+    def _spawn(self, command: Sequence[str]) -> None:
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(self.command(port), stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        if self not in self.known:
+            self.known.append(self)
 
     def command(self, port: str) -> list[str]:
         command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
@@ -126,6 +143,16 @@ def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: st
             broker.kill()
 
 
+@contextmanager
+def given_or_running(directory: Path) -> Iterator[str]:
+    """The cluster that ODRADEK_TEST_BOOTSTRAP names, or else a broker for the length of a block."""
+    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
+        yield given
+        return
+    with running_broker(directory, group_initial_rebalance_delay_ms="0") as broker:
+        yield broker.bootstrap
+
+
 def turn_away(broker: RunningBroker, times: int) -> None:
     """In the place of a broker that is down: close connections as they come, until so many have been tried."""
     with socket.create_server(("127.0.0.1", int(broker.bootstrap.rpartition(":")[2]))) as server:
@@ -144,6 +171,17 @@ def no_descriptors_at_all(pid: int = 0) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):  # it has ended meanwhile
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def await_end(process: "subprocess.Popen[str]", wait_s: float = 120) -> tuple[int, str]:
+    """Exit status, and what it wrote to standard error since. A hang fails the test; if the process was started with
+    PYTHONFAULTHANDLER, the failure shows what its threads do."""
+    try:
+        return process.wait(wait_s), process.stderr.read() if process.stderr else ""
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        _, errors = process.communicate(timeout=STOP_TIMEOUT_S)
+        raise AssertionError(f"it has not ended after {wait_s} s:\n{errors}") from None
 
 
 def odradek_command(*arguments: str) -> list[str]:

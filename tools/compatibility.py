@@ -93,7 +93,7 @@ def generated() -> str:
         "",
         "## APIs of Kafka that are not served",
         "",
-        "They are not in the answer to ApiVersions, and a client that sends one all the same is disconnected:",
+        "They are not in the response to ApiVersions, and a client that sends one all the same is disconnected:",
         not_served(),
         "",
         END,

@@ -5,16 +5,19 @@
     function = "http_sink:post"
 
 ENDPOINT in the environment is the address. Each request has an `Idempotency-Key` that is the same when the batch runs
-again: an endpoint that remembers keys has each row once. 429 and 503 are waited for as long as `Retry-After` says;
-other errors of the server and lost connections are left to the pipeline, which tries the whole batch again after a
-pause. A request that the endpoint will never take (400, 422) makes dead letters of its rows.
+again: an endpoint that remembers keys has each row once. 429 and 503 are waited for as long as `Retry-After` says, and
+meanwhile no further batch is read; other errors of the server and lost connections are left to the pipeline, which
+tries the whole batch again after a pause. A request that the endpoint will never take (400, 413, 422) makes dead
+letters of its rows.
 """
 
 import json
+import math
 import os
 import time
 import urllib.error
 import urllib.request
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +32,21 @@ def post(rows: pa.Table, batch: Any) -> list[tuple[int, str]]:
     refused: list[tuple[int, str]] = []
     for first in range(0, rows.num_rows, ROWS):
         part = rows.slice(first, ROWS)
-        body = json.dumps(part.to_pylist(), default=str).encode()
-        if reason := send(body, f"{batch}-{first}"):
+        if reason := send(as_json(part.to_pylist()), f"{batch}-{first}"):
             refused += [(first + number, reason) for number in range(part.num_rows)]
     return refused
+
+
+def as_json(rows: list[dict[str, Any]]) -> bytes:
+    """JSON has no NaN and no infinity: null. Times and decimals are texts."""
+    plain = [
+        {
+            name: None if isinstance(one, float) and not math.isfinite(one) else one
+            for name, one in row.items()
+        }
+        for row in rows
+    ]
+    return json.dumps(plain, default=str, allow_nan=False).encode()
 
 
 def send(body: bytes, key: str) -> str:
@@ -47,6 +61,19 @@ def send(body: bytes, key: str) -> str:
         except urllib.error.HTTPError as error:
             if error.code in NEVER:
                 return f"HTTP {error.code}: {error.read(200).decode(errors='replace')}"
-            if error.code not in BUSY or time.monotonic() > deadline:
+            pause_s = seconds(error.headers.get("Retry-After"), time.time())
+            if error.code not in BUSY or time.monotonic() + pause_s > deadline:
                 raise
-            time.sleep(float(error.headers.get("Retry-After") or 1))
+            time.sleep(pause_s)
+
+
+def seconds(retry_after: str | None, now_s: float) -> float:
+    """How long `Retry-After` wants us to wait: it is a number of seconds, or a date."""
+    try:
+        return max(float(retry_after or 1), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(retry_after or "").timestamp() - now_s, 0.0)
+    except ValueError:
+        return 1.0

@@ -6,14 +6,17 @@
 
 OPENSEARCH in the environment is the address, with the index as its path: https://user:password@search:9200/orders.
 The id of a document is the row's column `id`, so a batch that runs again replaces its own documents: each row is
-there once. A document that the index refuses for good (its mapping does not fit) becomes a dead letter; one that it
-is too busy for is sent again, together with the other such ones.
+there once. A row without an id, or a document that the index refuses for good (its mapping does not fit), becomes a
+dead letter; one that the index is too busy for is sent again, together with the other such ones, and so is a call that
+the node is too busy for as a whole. Other failures are left to the pipeline, which tries the whole batch again.
 """
 
 import base64
 import json
+import math
 import os
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any
@@ -23,42 +26,54 @@ import pyarrow as pa
 ROWS = 1000
 PATIENCE_S = 300.0
 TIMEOUT_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 BUSY = (429, 503)
+LONGEST_ID = 512  # bytes: a longer one would make the index refuse the whole call
 
 
 def index(rows: pa.Table, batch: Any) -> list[tuple[int, str]]:
     refused: list[tuple[int, str]] = []
     for first in range(0, rows.num_rows, ROWS):
-        documents = enumerate(rows.slice(first, ROWS).to_pylist(), first)
-        refused += store(dict(documents))
+        documents = dict(enumerate(rows.slice(first, ROWS).to_pylist(), first))
+        without = {number: why for number, document in documents.items() if (why := problem(document))}
+        refused += without.items()
+        refused += store({number: one for number, one in documents.items() if number not in without})
     return refused
+
+
+def problem(document: dict[str, Any]) -> str:
+    """Why it cannot be a document; empty if it can."""
+    size = len(str(document["id"]).encode())
+    if document["id"] is None or not size:
+        return "a document needs an id"  # the index would make one up: another one each time
+    return f"the id has {size} bytes, and {LONGEST_ID} are allowed" if size > LONGEST_ID else ""
 
 
 def store(documents: dict[int, dict[str, Any]]) -> list[tuple[int, str]]:
     """The documents that are refused for good, by the number of their row."""
     refused: list[tuple[int, str]] = []
-    deadline, pause_s = time.monotonic() + PATIENCE_S, 0.1
-    while True:
+    deadline, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
+    while documents:
         busy = {}
-        for (number, document), result in zip(documents.items(), bulk(documents.values()), strict=True):
+        for (number, document), result in zip(documents.items(), bulk([*documents.values()]), strict=True):
             if result["status"] in BUSY:
                 busy[number] = document
             elif result["status"] >= 300:
                 refused.append((number, f"{result['error']['type']}: {result['error']['reason']}"))
-        if not busy:
-            return refused
-        if time.monotonic() > deadline:
+        if busy and time.monotonic() > deadline:
             raise TimeoutError(f"the index was too busy for {len(busy)} documents for {PATIENCE_S:.0f} s")
+        if busy:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         documents = busy
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, 10.0)
+    return refused
 
 
-def bulk(documents: Any) -> list[dict[str, Any]]:
+def bulk(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One call; its results in the order of the documents."""
     lines = []
     for document in documents:
-        lines += [json.dumps({"index": {"_id": document["id"]}}), json.dumps(document, default=str)]
+        lines += [as_json({"index": {"_id": str(document["id"])}}), as_json(document)]
     address = urllib.parse.urlsplit(os.environ["OPENSEARCH"])
     headers = {"Content-Type": "application/x-ndjson"}
     if address.username:
@@ -66,5 +81,20 @@ def bulk(documents: Any) -> list[dict[str, Any]]:
         headers["Authorization"] = f"Basic {base64.b64encode(secret.encode()).decode()}"
     url = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}/_bulk"
     request = urllib.request.Request(url, "\n".join([*lines, ""]).encode(), headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-        return [item["index"] for item in json.load(response)["items"]]
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            return [item["index"] for item in json.load(response)["items"]]
+    except urllib.error.HTTPError as error:
+        if error.code in BUSY:
+            return [{"status": error.code}] * len(documents)
+        said = error.read(500).decode(errors="replace")
+        raise OSError(f"{url} answers HTTP {error.code}: {said}") from None
+
+
+def as_json(document: dict[str, Any]) -> str:
+    """JSON has no NaN and no infinity: null. Times and decimals are texts."""
+    plain = {
+        name: None if isinstance(one, float) and not math.isfinite(one) else one
+        for name, one in document.items()
+    }
+    return json.dumps(plain, default=str, allow_nan=False)

@@ -13,7 +13,7 @@ BYTES_OF_A_ROW = 100
 
 
 class Crashed(BaseException):
-    """As kill -9: nothing handles it."""
+    """Ends a process like kill -9: nothing handles it."""
 
 
 @dataclass

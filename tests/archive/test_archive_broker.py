@@ -1,9 +1,12 @@
 """`odradek archive` on a real broker."""
 
 import json
+import os
 import signal
 import subprocess
+import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +18,15 @@ from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
 from odradek.archiving.archiver import Archiver, Order
+from odradek.cli.archive import failures_told
+from odradek.cli.failures import CommandError
+from odradek.client.cluster import NOBODY_REACHED
+from odradek.client.deadline import TimedOut
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
 from tests.pipeline.lab import wait_until
 from tests.spark.committed import committed_records
-from tests.support import odradek_command
+from tests.support import await_end, odradek_command
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -38,7 +45,7 @@ def test_a_topic_is_archived_and_later_what_is_new(odradek, topics, archive):
     assert (done.returncode, done.stdout) == (0, "1000 records archived\n"), done.stderr
     assert f"{topic}: 1000 records archived" in done.stderr and "up to date" in done.stderr
     topics.fill(topic, [b"more"])
-    assert odradek("archive", topic, "--to", str(archive), "--once", "-q").stdout == "1 records archived\n"
+    assert odradek("archive", topic, "--to", str(archive), "--once", "-q").stdout == "1 record archived\n"
     assert odradek("archive", topic, "--to", str(archive), "-q").stdout == "0 records archived\n"
     assert archived_offsets(archive, topic) == {0: list(range(501)), 1: list(range(500))}
 
@@ -187,6 +194,38 @@ def test_of_two_archivers_the_second_is_refused(broker, topics, archive):
     assert dict(Table.open(location).snapshot().ends) == {0: 2}
 
 
+def test_two_archivers_that_race_for_each_record_double_nothing(broker, topics, archive):
+    """Each begins anew when it is refused, as a service that is restarted does."""
+    topic = topics.create(partitions=2)
+    topics.fill(topic, [b"first"])
+    archiver(broker, archive, topic).run_once()
+    refused: list[AnotherArchiver] = []
+    done = threading.Event()
+
+    def run() -> None:
+        one = archiver(broker, archive, topic)
+        while not done.is_set():
+            try:
+                one.run_once()
+            except AnotherArchiver as error:
+                refused.append(error)
+                one = archiver(broker, archive, topic)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run) for _ in range(2)]
+        for number in range(200):
+            if len(refused) >= 3:
+                break
+            topics.fill(topic, [b"%d" % number] * 5, lambda index: index % 2)
+        done.set()
+        for one in both:
+            one.result(60)
+    assert refused, "they never met"
+    archiver(broker, archive, topic).run_once()
+    found = archived_offsets(archive, topic)
+    assert [*found[0], *found[1]] == [one.offset for one in committed_records(broker.bootstrap, topic)]
+
+
 def test_bad_input_gets_a_sentence(odradek, topics, archive, tmp_path):
     topic = topics.create(partitions=1)
     topics.fill(topic, [b"a"])
@@ -203,6 +242,14 @@ def test_bad_input_gets_a_sentence(odradek, topics, archive, tmp_path):
     assert "no topic matches nothing" in problem("--pattern", "nothing", "--to", str(archive))
     (tmp_path / "file").write_text("")
     assert "cannot write the archive" in problem(topic, "--to", str(tmp_path / "file"))
+
+
+def test_a_cluster_that_is_not_there_gets_the_advice_of_all_commands():
+    with (
+        pytest.raises(CommandError, match="start one with 'odradek up', or name another with --bootstrap"),
+        failures_told(),
+    ):
+        raise TimedOut(f"could not list topics{NOBODY_REACHED}")
 
 
 def test_a_topic_that_was_created_again_is_refused(odradek, topics, archive):
@@ -238,7 +285,7 @@ def test_a_short_retention_is_warned_of(odradek, broker, topics, archive):
     producer.produce(topic, value=b"old", timestamp=old_ms)
     assert producer.flush(30) == 0
     done = odradek("archive", topic, "--to", str(archive))
-    assert "deletes records after 60 minutes" in done.stderr and "is 50 minutes old" in done.stderr
+    assert "deletes records after 60 minutes" in done.stderr and "was 50 minutes old" in done.stderr
 
 
 def test_partitions_are_added(odradek, topics, archive):
@@ -269,8 +316,8 @@ def test_watching_goes_on_reports_and_counts(broker, topics, archive):
     assert archived_offsets(archive, topic) == {0: [0, 1, 2]}
     text = one.metrics.text()
     assert f'odradek_archive_rows_total{{topic="{topic}"}} 3' in text
-    assert f'odradek_archive_lag_records{{topic="{topic}",partition="0"}} 0' in text
-    assert f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 3' in text
+    assert f'odradek_archive_lag_records{{partition="0",topic="{topic}"}} 0' in text
+    assert f'odradek_archive_end_offset{{partition="0",topic="{topic}"}} 3' in text
 
 
 def test_one_topic_that_cannot_be_archived_any_more_does_not_stop_the_others(broker, topics, archive):
@@ -310,20 +357,21 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
     topics.fill(topic, [b"a"])
     command = odradek_command("-b", broker.bootstrap, "archive", topic, "--to", str(archive))
     options = ["--watch", "--interval", "0.1", "--metrics-port", "0"]
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, env=environ)
     try:
         assert process.stderr is not None
         address = process.stderr.readline().removeprefix("metrics at ").strip()
-        assert "1 records archived" in process.stderr.readline()
+        assert "1 record archived" in process.stderr.readline()
         topics.fill(topic, [b"b"])
-        assert "1 records archived" in process.stderr.readline()
+        assert "1 record archived" in process.stderr.readline()
         with urllib.request.urlopen(address, timeout=30) as response:
             assert (
-                f'odradek_archive_end_offset{{topic="{topic}",partition="0"}} 2' in response.read().decode()
+                f'odradek_archive_end_offset{{partition="0",topic="{topic}"}} 2' in response.read().decode()
             )
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert "Traceback" not in process.stderr.read()
+        status, errors = await_end(process)
+        assert status == 0 and "Traceback" not in errors
     finally:
         process.kill()
         process.wait()

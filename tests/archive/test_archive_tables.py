@@ -137,6 +137,22 @@ def test_a_file_that_was_vacuumed_while_it_was_to_be_read_is_named(table):
         list(read_files(table.location, [file.path], file.range))
 
 
+def test_a_damaged_log_is_told_in_one_line(table):
+    add(table, 0, 10)
+    (table.location.local / "_delta_log" / f"{1:020}.json").write_text("damaged")
+    with pytest.raises(ArchiveError, match=r"^cannot read the archive .*/orders: ") as raised:
+        Table.open(table.location)
+    assert "\n" not in str(raised.value) and "<unknown>" not in str(raised.value)
+
+
+def test_a_damaged_file_is_named(table):
+    add(table, 0, 10)
+    (file,) = table.snapshot().files
+    (table.location.local / file.path).write_bytes(b"damaged")
+    with pytest.raises(ArchiveError, match=f"cannot read .*{file.path}: .*restore it from a backup"):
+        list(read_files(table.location, [file.path], file.range))
+
+
 def test_a_vacuum_spares_what_was_replaced_or_written_lately(table):
     for first in range(0, 20, 10):
         add(table, first, first + 10)
@@ -211,7 +227,7 @@ def test_a_version_is_pinned(table):
 
 
 def test_storage_behind_a_url_is_reached_through_delta_rs(table, monkeypatch):
-    """As object storage is: the same files, without a local directory."""
+    """The files are the same, but there is no local directory, as on object storage."""
     location = Location(f"file://{table.location.local}")
     monkeypatch.setattr(Location, "local", property(lambda self: None))
     remote = Table.open(location)
@@ -227,6 +243,7 @@ WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None
 import odradek.archiving.archiver, odradek.archiving.replay_sources, odradek.sql.query
+import odradek.spark.typed.avro_arrow, odradek.spark.typed.decoders
 from odradek.archiving.replay import _encoder
 from odradek.archiving.topics import record_decoder
 from odradek.model import TopicPartition

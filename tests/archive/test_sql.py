@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.sql import reading
+from odradek.sql.tables import Tables
 
 KINDS = ("order", "return", "view")
 
@@ -153,6 +154,23 @@ def test_a_gap_between_archive_and_topic_is_refused(odradek, topics, archive):
     )
 
 
+def test_a_file_that_is_vacuumed_before_it_is_read_gets_a_sentence(odradek, topics, archive, monkeypatch):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b'{"n": 1}'])
+    odradek("archive", topic, "--to", str(archive))
+    pinned = Tables._history
+
+    def vacuum_then(self, name):
+        found = pinned(self, name)
+        for file in found.files:
+            (archive / topic / file.path).unlink()
+        return found
+
+    monkeypatch.setattr(Tables, "_history", vacuum_then)
+    done = odradek("sql", f'SELECT * FROM "{topic}"', "--archive", str(archive))
+    assert done.returncode == 1 and "Begin again with the archive's newest version" in done.stderr
+
+
 def test_topics_and_files_are_joined(sql, orders, tmp_path):
     names = tmp_path / "names.csv"
     names.write_text("kind,name\norder,Order\nview,View\n")
@@ -172,7 +190,11 @@ def test_bad_queries_get_a_sentence(odradek, orders):
         return done.stderr
 
     assert "there is no topic, archive or file 'absent'" in problem("SELECT * FROM absent")
-    assert "syntax error" in problem("SELEC 1")
+    assert "error: syntax error" in problem("SELEC 1")
+    assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my-orders")
+    assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my.orders")
+    for change in ("INSERT INTO orders VALUES (1)", "DROP VIEW orders", "UPDATE orders SET id = 1"):
+        assert "are read by SQL, not changed: 'odradek produce' writes records" in problem(change)
     assert "name others with --schema" in problem("SELECT colour FROM orders")
     assert "--archive-only needs --archive" in problem("SELECT 1", "--archive-only")
     assert "there is no archive of orders at /nowhere" in problem(

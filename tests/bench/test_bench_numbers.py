@@ -42,7 +42,7 @@ def stored_run() -> Run:
 
 
 def warmed_run() -> Run:
-    """As a run beside Apache Kafka stores it, cut short."""
+    """Returns a run beside Apache Kafka as it is stored, cut short."""
     run = stored_run()
     run.systems["kafka"]["runtime"] = "a Java machine"
     run.workloads |= {"one-message": "One message a request", "bulk-transactions": "In transactions"}

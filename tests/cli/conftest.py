@@ -5,7 +5,6 @@ The commands run in this process, which saves a start each; what is about proces
 """
 
 import io
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -15,19 +14,15 @@ from subprocess import CompletedProcess
 import pytest
 
 from odradek.cli.main import main
-from tests.support import running_broker
+from tests.support import given_or_running
 
 Odradek = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
-        yield given
-        return
-    directory = tmp_path_factory.mktemp("broker")
-    with running_broker(directory, group_initial_rebalance_delay_ms="0") as broker:
-        yield broker.bootstrap
+    with given_or_running(tmp_path_factory.mktemp("broker")) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture

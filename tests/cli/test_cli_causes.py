@@ -76,7 +76,7 @@ def refusing_every_password() -> Iterator[str]:
 
 
 class RefusingListener(StreamRequestHandler):
-    """As much of a broker with SASL as it takes to refuse a client."""
+    """A broker with SASL that can only refuse clients."""
 
     def handle(self) -> None:
         while size := self.rfile.read(SIZE.size):

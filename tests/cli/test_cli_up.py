@@ -287,7 +287,7 @@ def test_help_is_there(command: str) -> None:
 
 
 def test_a_service_runs_from_kafkas_own_file(tmp_path: Path) -> None:
-    """As it is, but for the port of the controller: the system chooses it, so that tests can run side by side."""
+    """Only the controller's port is changed: the system chooses it, so that tests can run side by side."""
     file = tmp_path / "server.properties"
     text = KAFKAS_FILE.read_text().replace("bootstrap.servers=localhost:9093", "bootstrap.servers=")
     file.write_text(text.replace(":9093", ":0"))

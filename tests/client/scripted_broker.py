@@ -56,7 +56,7 @@ class ScriptedBroker:
         self.close()
 
     def close(self) -> None:
-        """As when its process is killed."""
+        """Close all connections, as if its process were killed."""
         for one in (self._listener, *self._connections):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -187,7 +187,7 @@ def test_a_broker_that_dies_in_the_middle_of_an_answer_is_replaced():
         def die(request: FetchRequest) -> bytes:
             leaders["t", 0] = (2, 1)
             threading.Timer(0, first.close).start()
-            return b"\x00\x00\x10\x00half an answer"
+            return b"\x00\x00\x10\x00half a response"
 
         first.handlers[FETCH] = die
         second.handlers[FETCH] = log_handler([batch])

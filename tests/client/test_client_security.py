@@ -130,7 +130,7 @@ class ScramEnd:
         self.salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), SALT, ITERATIONS)
 
     def finish(self, client_final: str) -> tuple[bool, str]:
-        """Whether the client proved the password, and the proof that we know it too."""
+        """Returns True if the client proved the password, and the proof that we know it too."""
         without_proof, _, proof = client_final.partition(",p=")
         everything = f"{self.start},{without_proof}".encode()
         key = hmac.digest(self.salted, b"Client Key", self.hash_name)

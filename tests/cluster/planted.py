@@ -208,7 +208,7 @@ UPKEEP = [
     planted(
         "deletion-unsaved",
         "what DeleteRecords and followers delete is in memory alone until the next checkpoint",
-        without("storage.store:LogStore.delete_records", "_start_offsets.write"),
+        without("storage.store:LogStore.delete_records", "_checkpoints.write_starts"),
         among="deleted",
     ),
     planted(

@@ -157,6 +157,19 @@ async def make_topic(
     return None
 
 
+async def insist_on_topic(
+    client: ClusterClient, name: str, partitions: int, min_isr: int, **configs: str
+) -> TopicHistory:
+    """Try again until the topic is made."""
+    while True:
+        try:
+            if topic := await make_topic(client, name, partitions, min_isr, **configs):
+                return topic
+        except Disconnected:
+            pass
+        await asyncio.sleep(0.1)
+
+
 class Storm(DamageFaults, FullDisks):
     pace = 0.5
     brokers: tuple[int, ...] = BROKERS
@@ -318,13 +331,7 @@ class Storm(DamageFaults, FullDisks):
             await asyncio.sleep(0.02)
 
     async def _make_topic(self, name: str, partitions: int, min_isr: int, **configs: str) -> TopicHistory:
-        while True:
-            try:
-                if topic := await make_topic(self._producers[0], name, partitions, min_isr, **configs):
-                    return topic
-            except Disconnected:
-                pass
-            await asyncio.sleep(0.1)
+        return await insist_on_topic(self._producers[0], name, partitions, min_isr, **configs)
 
     async def _check_end(self) -> None:
         if self.replicated.without_candidates():

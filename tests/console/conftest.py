@@ -1,6 +1,5 @@
 """One broker for the tests of the console, and consoles in this process, asked without a socket."""
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from starlette.testclient import TestClient
 from odradek.admin.access import Access
 from odradek.console.app import build_app
 from odradek.console.settings import ConsoleSettings
-from tests.support import running_broker
+from tests.support import given_or_running
 
 BASE = "http://localhost:8090"
 API = "/api/clusters/test"
@@ -21,12 +20,8 @@ API = "/api/clusters/test"
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
-        yield given
-        return
-    directory = tmp_path_factory.mktemp("broker")
-    with running_broker(directory, group_initial_rebalance_delay_ms="0") as broker:
-        yield broker.bootstrap
+    with given_or_running(tmp_path_factory.mktemp("broker")) as bootstrap:
+        yield bootstrap
 
 
 class Browser:

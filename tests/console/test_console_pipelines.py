@@ -11,6 +11,8 @@ from odradek.client.properties import parse_properties
 from odradek.client.settings import ProduceSettings
 from odradek.client.transactions import TransactionalProducer
 from odradek.console.watch.ledger import LedgerWatch
+from odradek.console.watch.looked import Looked
+from odradek.ledger.counts import CountsTopic, sink_counts
 from odradek.ledger.record import Entry
 from odradek.ledger.topic import Ledger
 from tests.console.conftest import API, Browser
@@ -125,6 +127,33 @@ def test_a_sink_that_writes_the_ledger_is_listed(browser: Browser, bootstrap: st
     assert [(one["name"], one["share"]) for one in row["phases"]] == [("send", 0.8), ("read", 0.2)]
     html = browser.get("/c/test/pipelines").text
     assert sink in html and SCRIPT not in html
+
+
+def test_what_requirements_have_counted_is_shown(browser: Browser, bootstrap: str) -> None:
+    pipeline = f"shop-{uuid.uuid4().hex[:8]}"
+    unmet = [
+        {"stage": "good", "requirement": "an amount is positive", "action": "drop", "rows": 2},
+        {"stage": "good", "requirement": f"the amount is plausible {SCRIPT}", "action": "warn", "rows": 1234},
+    ]
+    with borrow_cluster(parse_properties({"bootstrap.servers": bootstrap}).client) as cluster:
+        counts = CountsTopic(cluster)
+        counts.write([sink_counts(pipeline, "out", unmet[:1]), sink_counts(pipeline, "all", [])], 10)
+        counts.write([sink_counts(pipeline, "out", unmet)], 10)
+    browser.seen().nudge("topology")
+
+    def shown() -> list[dict[str, object]]:
+        browser.client.app.state.console.clusters["test"].counts = Looked()  # type: ignore[attr-defined]
+        page = browser.get(f"{API}/pipelines").json()
+        assert page["unmet_problem"] is None
+        return [one for one in page["unmet"] if one["pipeline"] == pipeline]
+
+    found = until(shown)
+    assert [(one["requirement"], one["rows"]) for one in found] == [
+        (unmet[1]["requirement"], 1234), (unmet[0]["requirement"], 2),
+    ]  # fmt: skip
+    html = browser.get("/c/test/pipelines").text
+    assert f"{pipeline}.out" in html and "an amount is positive" in html and SCRIPT not in html
+    assert "1,234" in html or "1\u202f234" in html or "1 234" in html
 
 
 def test_a_query_that_commits_to_a_group_is_listed(

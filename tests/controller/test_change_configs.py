@@ -93,7 +93,7 @@ def test_brokers_and_their_default():
 def test_brokers_keep_names_that_nobody_knows():
     keys = [("nope", SET, "2"), ("some.plugin.url", SET, "x")]
     records, response = change((BROKER, "1", keys), (BROKER, "", keys))
-    assert [answer.error_code for answer in response.responses] == [0, 0]
+    assert [one.error_code for one in response.responses] == [0, 0]
     image = apply(IMAGE, records)
     assert image.broker_overrides(1) == {"log.retention.ms": "3", "nope": "2", "some.plugin.url": "x"}
     assert image.default_broker_overrides == {"nope": "2", "some.plugin.url": "x"}
@@ -137,7 +137,7 @@ def test_groups():
 def test_refused_without_harm_to_the_others(resource, code):
     fine = (BROKER, "", [("message.max.bytes", SET, "9")])
     records, response = change(resource, fine)
-    assert [answer.error_code for answer in response.responses] == [code, 0]
+    assert [one.error_code for one in response.responses] == [code, 0]
     assert response.responses[0].error_message
     assert records == [ConfigRecord(BROKER, "", "message.max.bytes", "9")]
 
@@ -152,7 +152,7 @@ def test_a_resource_twice_in_one_request():
     one = (TOPIC, "t", [("retention.ms", SET, "5")])
     records, response = change(one, one)
     assert records == []
-    assert [answer.error_code for answer in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [one.error_code for one in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_validating_alone_writes_nothing():

@@ -80,7 +80,7 @@ class World:
         return self.reassign(None)
 
     def propose(self, *isr):
-        """The leader proposes an ISR; returns the controller's answer."""
+        """The leader proposes an ISR; returns the controller's response."""
         now = self.partition
         members = [BrokerState(replica, self.image.brokers[replica].epoch) for replica in isr]
         wanted = PartitionDataInRequest(0, now.leader_epoch, members, partition_epoch=now.partition_epoch)

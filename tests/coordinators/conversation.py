@@ -66,7 +66,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         super().__init__()
         self.settings = settings or GroupSettings()
         self.rng = Random(seed)
-        self.responses: dict[str, Any] = {}  # the last answer that each name got
+        self.responses: dict[str, Any] = {}  # the last response that each name got
         self.ids: dict[str, str] = {}  # name -> member id
         self.generation: dict[str, int] = {}
         self._labels: dict[str, str] = {}  # member id -> name
@@ -189,7 +189,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         retention_ms: int = -1,
         version: int = 9,
     ) -> ErrorCode | None:
-        """What became of it; None while the answer is held back."""
+        """What became of it; None while the response is held back."""
         self._say(f"{name} commits {topic}-{partition} = {offset}")
         response = self.request(
             name,

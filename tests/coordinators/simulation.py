@@ -138,7 +138,7 @@ class Consumer:
     positions: dict[int, int] = field(default_factory=dict)  # partition -> next offset
     alive: bool = True
     paused_until_ms: int = 0
-    request_number: int = 0  # answers to earlier requests are stale
+    request_number: int = 0  # responses to earlier requests are stale
     fenced: bool = False
     topics: int = 1  # changes make its subscription new
     has_committed: bool = False  # in its last step; then a heartbeat is due

@@ -22,14 +22,14 @@ def test_what_was_told_is_no_news() -> None:
 
 
 def test_a_replica_that_was_told_to_cut_its_log_is_told_the_high_watermark_again() -> None:
-    """It took nothing else from that answer, and without it would not know what is committed until the next write."""
+    """It took nothing else from that response, and without it would not know what is committed until the next write."""
     partition = wanted()
     partition.told(ANSWER._replace(divergence=Divergence(3, 30)))
     assert partition.has_news(ANSWER)
 
 
 def test_in_another_leader_epoch_everything_is_told_again() -> None:
-    """A replica that changes its role throws away answers of the epoch before."""
+    """A replica that changes its role throws away responses of the epoch before."""
     partition = wanted()
     partition.told(ANSWER)
     partition.ask(wanted(leader_epoch=4).asked)

@@ -36,7 +36,7 @@ def topic() -> str:
 
 @pytest.fixture
 def name() -> str:
-    """Of the source: each test has a mirror, and so a group, of its own."""
+    """Name of the source: each test has a mirror, and so a group, of its own."""
     return f"west{next(_numbers)}"
 
 

@@ -1,4 +1,4 @@
-"""A node that answers every frame with the same frame, and notes what it got."""
+"""A node that responds to every frame with the same frame, and notes what it got."""
 
 from odradek.net.bounds import Bounds
 from odradek.net.states import IDLE

@@ -10,7 +10,7 @@ from tests.net.stub_broker import StubBroker
 
 
 class Parking(StubBroker):
-    """A broker that answers when it is told to."""
+    """A broker that responds when it is told to."""
 
     def __init__(self) -> None:
         super().__init__()

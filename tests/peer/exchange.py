@@ -108,7 +108,7 @@ class Cluster:
         return bytes(data)
 
     def until(self, request: Any, is_settled: Callable[[Any], bool]) -> Any:
-        """Ask until the answer is as it should be: a change reaches brokers a moment after it is made."""
+        """Ask until the response is as it should be: a change reaches brokers a moment after it is made."""
         responses: list[Any] = []
 
         def ask() -> bool:
@@ -209,7 +209,7 @@ class Normaliser:
 
 
 def _sort_key(item: Any) -> tuple[str, ...]:
-    """Kafka answers in the order of its hash maps; only what is named or numbered is sorted."""
+    """Kafka's responses have the order of its hash maps; only what is named or numbered is sorted."""
     if not dataclasses.is_dataclass(item):
         return ()  # text and tuples have an `index`, too
     return tuple(f"{value!s:0>10}" for name in SORT_KEYS if (value := getattr(item, name, None)) is not None)

@@ -1,4 +1,4 @@
-"""The same ACLs on Apache Kafka and on ours: the same answers to those who may, and to those who may not."""
+"""The same ACLs on Apache Kafka and on ours: the same responses to those who may, and to those who may not."""
 
 import re
 import uuid
@@ -121,7 +121,7 @@ class LoggedIn(Cluster):
         try:
             response = super().ask_quietly(request, version)
         except TimeoutError:
-            raise AssertionError(f"no answer: {request}") from None
+            raise AssertionError(f"no response: {request}") from None
         if response is None:
             self._log_in()
         return response

@@ -67,7 +67,7 @@ def fetch_request(topic: str, topic_id: Any, version: int, offset: int, epoch: i
 
 
 def ask_everything(side: Cluster, topic: str, topic_id: Any) -> None:
-    """Of one broker."""
+    """Asks one broker with each version and rack."""
     for version in (10, 11, 12, 16):
         for rack in ("", "rack-1", "rack-2", "rack-3", "elsewhere"):
             side.ask(fetch_request(topic, topic_id, version, 0, -1, rack), version, f"v{version} {rack}")

@@ -91,7 +91,7 @@ def test_a_mirror_is_exact_through_kills(java_classes: Path, tmp_path: Path) -> 
 
 
 def read_most(bootstrap: str, written: dict[int, list[str]]) -> None:
-    """As a member of the group that has read all but the last records of each partition."""
+    """Commits what a member of the group commits that has read all but the last records of each partition."""
     places = [TopicPartition("orders", number, len(values) - UNREAD) for number, values in written.items()]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     consumer.commit(offsets=places, asynchronous=False)

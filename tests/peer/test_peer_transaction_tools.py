@@ -347,7 +347,7 @@ def test_producer_snapshots_of_transactions_are_read(left: Left) -> None:
 
 
 def test_each_transaction_of_the_java_client_has_its_own_epoch(left: Left) -> None:
-    """As transaction.version 2 has it. What else is in these records is compared with Kafka's, see
+    """This is new in transaction.version 2. What else is in these records is compared with Kafka's, see
     `test_peer_transactions`."""
     output = dump(*left.logs("__transaction_state"), options=("--transaction-log-decoder",))
     found = re.findall(r'"transactionalId":"copier-to-target"\}\} payload: (\{.*\})', output)

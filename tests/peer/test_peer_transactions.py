@@ -65,7 +65,7 @@ def common(pair: tuple[KafkaPeer, RunningBroker]) -> Versions:
 
 @pytest.fixture(scope="module", params=PROTOCOLS, ids=lambda protocol: f"level {protocol[0]}, {protocol[1]}")
 def age(request: pytest.FixtureRequest, pair: tuple[KafkaPeer, RunningBroker]) -> str:
-    """Of the clients. Both brokers have the level of transaction.version that goes with it."""
+    """Age of the clients. Both brokers have the level of transaction.version that goes with it."""
     level, age = request.param
     for broker in pair:
         cluster = Cluster(broker.bootstrap, lambda key: SCHEMAS[key].max_version)

@@ -119,7 +119,7 @@ class Producer:
         return self
 
     def again(self, label: str, **changes: Any) -> Any:
-        """InitProducerId that says who it is; the answer is noted, not believed."""
+        """InitProducerId that says who it is; the response is noted, not believed."""
         fields = {"producer_id": self.id, "producer_epoch": self.epoch, **changes}
         request = init_producer_id.InitProducerIdRequest(self.transactional_id, self.timeout_ms, **fields)
         return self.cluster.ask(request, label=label)
@@ -165,7 +165,7 @@ class Producer:
         return ask(self.cluster, request, label)
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> None:
-        """As a client of this age does it."""
+        """Sends records as a client of this age does."""
         if self.cluster.version_of(0) < ADDS_BY_ITSELF_SINCE:
             self.add(topic, partition)
         records = self.records(topic, *values, partition=partition)
@@ -190,7 +190,7 @@ class Producer:
         self.go_on(response)
 
     def go_on(self, response: end_txn.EndTxnResponse) -> None:
-        """With what the answer to EndTxn names, if it does; a new epoch begins with sequence 0."""
+        """With what the response to EndTxn names, if it does; a new epoch begins with sequence 0."""
         if response.producer_id >= 0:
             self.id, self.epoch, self.sequences = response.producer_id, response.producer_epoch, {}
 
@@ -227,7 +227,7 @@ class Producer:
             assert settled(self.cluster, request).error_code == 0
 
     def commit_offset(self, group: str, topic: str, offset: int, **changes: Any) -> None:
-        """As a client of this age does it."""
+        """Commits an offset as a client of this age does."""
         if self.cluster.version_of(28) < OFFSETS_ADD_THEMSELVES_SINCE:
             self.add_offsets(group)
         response = settled(self.cluster, self.offsets(group, topic, offset, **changes))
@@ -334,7 +334,7 @@ def producers_that_say_who_they_are(cluster: Cluster, prefix: str) -> None:
     find_coordinators(cluster, prefix)
     producer = Producer(cluster, prefix).begin()
     first = producer.again("the first time")
-    producer.again("its answer was lost")
+    producer.again("its response was lost")
     producer.epoch = first.producer_epoch
     producer.again("the second time")
     producer.again("epoch to come", producer_epoch=9)
@@ -499,7 +499,7 @@ def offsets_in_a_transaction(cluster: Cluster, prefix: str) -> None:
 
 
 def note_offsets(cluster: Cluster, label: str, group: str, topic: str, partitions: int = 2) -> None:
-    """As seen by those who wait for the end of transactions, and by those who do not."""
+    """Notes the offsets that clients see who wait for the end of transactions, and those who do not."""
     indexes = list(range(partitions))
     old = [offset_fetch.OffsetFetchRequestTopic(topic, indexes)]
     new = [offset_fetch.OffsetFetchRequestTopics(cluster.id_of(topic), topic, indexes)]
@@ -554,7 +554,7 @@ def offsets_of_members(cluster: Cluster, prefix: str) -> None:
 
 @scenario
 def offsets_of_members_that_send_heartbeats(cluster: Cluster, prefix: str) -> None:
-    """Of the newer protocol of groups, whose members have epochs."""
+    """Members of the newer protocol of groups have epochs."""
     if cluster.version_of(28) < 3:
         return
     producer = start(cluster, prefix)

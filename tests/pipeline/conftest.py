@@ -21,6 +21,7 @@ STAND_ALONE = {
     "test_pipeline_definition.py",
     "test_pipeline_parts.py",
     "test_pipeline_command.py",
+    "test_pipeline_counting.py",
     "test_pipeline_rooms.py",
     "test_pipeline_shape.py",
     "test_lake_parts.py",

@@ -52,7 +52,7 @@ def files_of(table: LakeTable, rows: Iterable[dict[str, Any]]) -> list[DataFile]
     return list(write_task(iter([batch]), target))
 
 
-def order(batch: int, query: str = "q", fingerprint: str = "00000000000000a") -> Order:
+def order(batch: int, query: str = "q", fingerprint: str = "00000000a") -> Order:
     return Order(query, batch, fingerprint)
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 BUCKET = "lake"
 DOOR = "/-/door"
+WRITES, READS = ["PUT", "POST", "DELETE"], ["GET", "HEAD"]
+FOR_EVER = 1_000_000
 
 
 class Store:
@@ -31,11 +33,24 @@ class Store:
 
     def refuse(self, part: str, times: int) -> None:
         """Answer 503 to the next writes whose path has this in it."""
-        self._ask(json.dumps({"part": part, "times": times}).encode())
+        self._order(part=part, times=times, methods=WRITES)
+
+    def go_away(self) -> None:
+        """Answer 503 to everything, until it is told to `come_back`."""
+        self._order(part="", times=FOR_EVER, methods=[*WRITES, *READS])
+
+    def come_back(self) -> int:
+        """How many requests it has refused while it was away."""
+        refused = FOR_EVER - self.left()
+        self._order(part="", times=0, methods=[])
+        return refused
 
     def left(self) -> int:
         """How many of these are still to be answered so."""
         return int(self._ask(None)["times"])
+
+    def _order(self, **order: Any) -> None:
+        self._ask(json.dumps(order).encode())
 
     def _ask(self, order: bytes | None) -> dict[str, Any]:
         with urllib.request.urlopen(self.address + DOOR, order, timeout=60) as response:
@@ -72,7 +87,7 @@ class Door:
         from moto.server import DomainDispatcherApplication, create_backend_app
 
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._order = {"part": "", "times": 0}
+        self._order: dict[str, Any] = {"part": "", "times": 0, "methods": []}
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
@@ -91,7 +106,7 @@ class Door:
 
     def _is_refused(self, method: str, path: str) -> bool:
         order = self._order
-        if method not in ("PUT", "POST") or order["part"] not in path or not order["times"]:
+        if method not in order["methods"] or order["part"] not in path or not order["times"]:
             return False
         order["times"] -= 1
         return True

@@ -4,12 +4,8 @@ import io
 import json
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -18,6 +14,7 @@ from fastavro import schemaless_reader
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.check.testing import all_tests, run_test
 from odradek.pipeline.file.errors import PipelineError
+from tests.pipeline.http_servers import Answer, Asked, serving
 from tests.pipeline.lab import Lab
 
 SHOP = """
@@ -47,7 +44,7 @@ GIVEN = {
 
 
 class Registry:
-    """As much of a schema registry as its client asks for."""
+    """A schema registry that can do what its client asks for."""
 
     def __init__(self) -> None:
         self.schemas: list[str] = []
@@ -80,38 +77,11 @@ class Registry:
         found = {"id": number, "version": len(self.subjects[subject]), "subject": subject}
         return 200, found | {"schema": self.schemas[number - 1]}
 
-    @contextmanager
-    def running(self) -> Iterator[str]:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.tell(*registry.post(self.path, body))
-
-            def do_GET(self) -> None:
-                self.tell(*registry.get(self.path))
-
-            def tell(self, status: int, response: dict[str, Any]) -> None:
-                content = json.dumps(response).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
-
-        http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}"
-        finally:
-            http.shutdown()
-            thread.join()
-            http.server_close()
+    def answer(self, asked: Asked) -> Answer:
+        found = (
+            self.get(asked.path) if asked.method == "GET" else self.post(asked.path, json.loads(asked.body))
+        )
+        return found[0], {"Content-Type": "application/json"}, json.dumps(found[1]).encode()
 
 
 def decoded(value: bytes, schema: Any) -> Any:
@@ -192,7 +162,7 @@ def test_a_registry_learns_the_schema_if_that_is_asked_for(spark, lab: Lab):
     names = {"orders": lab.topic(1), "out": lab.topic(1)}
     lab.fill(names["orders"], [{"id": 1, "item": "a"}], 1)
     registry, subject = Registry(), f"{names['out']}-value"
-    with registry.running() as address:
+    with serving(registry.answer) as address:
         text = SHOP.format(**names, columns=PLAIN, more=f'registry = "{address}"\n')
         with pytest.raises(PipelineError, match=f"the registry has no subject '{subject}'"):
             check(spark, lab.pipeline(text))

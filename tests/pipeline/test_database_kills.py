@@ -1,6 +1,7 @@
-"""A pipeline into PostgreSQL as a process: the driver, its JVM and the database are killed on the "
-"way, again and again."""
+"""A pipeline into PostgreSQL, and to a function, as a process: the driver, its JVM and the database are killed on the
+way, again and again."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -33,6 +34,18 @@ password = "${{SHOP_PASSWORD}}"
 table = "newest"
 mode = "upsert"
 key = "id"
+[sinks.hook]
+from = "orders"
+function = "hook:note"
+"""
+HOOK = """
+import json, os
+
+def note(rows, batch):
+    line = json.dumps([str(batch), rows.column("id").to_pylist()]) + "\\n"
+    file = os.open(os.path.join(os.path.dirname(__file__), "calls"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line.encode())
+    os.close(file)
 """
 
 
@@ -52,6 +65,7 @@ def test_kill_9_of_the_driver_its_jvm_and_the_database_repeats_nothing(
     topic = lab.topic(1)
     lab.fill(topic, [{"id": number} for number in range(ORDERS)], 1)
     path = lab.write(COPY.format(orders=topic, url=postgresql.url))
+    (lab.directory / "hook.py").write_text(HOOK)
 
     def written() -> int:
         return postgresql.rows("SELECT count(*) FROM plain")[0][0]
@@ -79,3 +93,9 @@ def test_kill_9_of_the_driver_its_jvm_and_the_database_repeats_nothing(
     assert postgresql.rows("SELECT id FROM plain ORDER BY id") == [(number,) for number in range(ORDERS)]
     newest = [(number, ORDERS - 50 + number) for number in range(50)]
     assert postgresql.rows("SELECT * FROM newest ORDER BY id") == newest
+    calls = [json.loads(line) for line in (lab.directory / "calls").read_text().splitlines()]
+    assert all(calls.count([batch, ids]) == sum(one == batch for one, _ in calls) for batch, ids in calls), (
+        "a batch that a function gets again has the same id and the same rows"
+    )
+    once = dict(calls)
+    assert sorted(number for ids in once.values() for number in ids) == [*range(ORDERS)]

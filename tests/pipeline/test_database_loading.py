@@ -1,8 +1,10 @@
 """Databases without Spark: rows in and out of SQLite and a real PostgreSQL, types, names, refusals, batches."""
 
 import pickle
+import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -41,6 +43,7 @@ from odradek.pipeline.kinds.database.columns import misfit, simple_problem, view
 from odradek.pipeline.kinds.database.loading import Loader, Target
 from odradek.pipeline.kinds.database.reading import read, relation_of
 from tests.pipeline.databases import postgresql_or_skip
+from tests.pipeline.disks import fill_up, make_room, small_disk
 from tools.postgresql import PASSWORD, PostgreSQL
 
 
@@ -150,6 +153,28 @@ def test_upserts_replace_rows_of_their_keys(database):
     ]  # fmt: skip
     load(database, Target(None, "stock", ("shop", "book"), key=("shop", "book")), batch(shop=["a"], book=[1]))
     assert len(database.rows("SELECT * FROM stock")) == 3, "a row that is only a key changes nothing"
+
+
+def test_marked_rows_delete_those_of_their_keys(database):
+    database.run(
+        "CREATE TABLE stock (shop TEXT, book BIGINT, amount BIGINT NOT NULL, UNIQUE (book, shop))",
+        "INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 20), ('b', 1, 30)",
+    )
+    columns = ("shop", "book", "amount")
+    target = Target(None, "stock", columns, key=("shop", "book"), deleted="gone")
+    marks = {
+        "shop": ["a", "c", "b"],
+        "book": [1, 9, 1],
+        "amount": [None, None, 31],
+        "gone": [True, True, False],
+    }
+    load(database, target, batch(**marks))
+    assert sorted(database.rows("SELECT * FROM stock")) == [("a", 2, 20), ("b", 1, 31)]
+    with connected(place(database), writes=True) as connection:
+        loader = Loader(connection, place(database), target)
+        refused = loader.load_by_halves(batch(**marks | {"gone": [True, False, True]}))
+    assert [*refused] == [1], "only a row that stays needs an amount"
+    assert database.rows("SELECT * FROM stock") == [("a", 2, 20)]
 
 
 def test_two_rows_of_a_key_without_an_order_are_refused(database):
@@ -331,6 +356,14 @@ def test_the_note_survives_its_text():
     assert adoption_of(NOTED.as_text()) == NOTED and adoption_of(None) is None
 
 
+def test_the_table_of_batches_can_be_created_by_hand(database):
+    table = batches.table_of(None)
+    database.run(batches.ddl_of(table, place(database).dialect))
+    with connected(place(database), writes=True) as connection:
+        batches.note(connection, table, ORDER, None, 5, "shop.stock")
+        assert batches.look(connection, table, "query") == Entry(7, "f")
+
+
 def test_the_row_of_a_sink_changes_from_batch_to_batch_and_never_behind_its_back(database):
     table, where = batches.table_of(None), place(database)
     with connected(where, writes=True) as connection:
@@ -339,8 +372,9 @@ def test_the_row_of_a_sink_changes_from_batch_to_batch_and_never_behind_its_back
         with connected(where, writes=True) as connection:
             assert batches.look(connection, table, "query") == entry
             batches.note(connection, table, order, entry, 5, "shop.stock")
-    with pytest.raises(AnotherProcess), connected(where, writes=True) as connection:
-        batches.note(connection, table, ORDER, Entry(7, "f"), 5, "shop.stock")
+    for seen in (None, Entry(7, "f")):
+        with pytest.raises(AnotherProcess, match="Stop one"), connected(where, writes=True) as connection:
+            batches.note(connection, table, ORDER, seen, 5, "shop.stock")
     assert database.rows("SELECT sink, batch, fingerprint, row_count, name FROM odradek_batches") == [
         ("query", 8, "g", 5, "shop.stock")
     ]
@@ -349,11 +383,67 @@ def test_the_row_of_a_sink_changes_from_batch_to_batch_and_never_behind_its_back
 # Access
 
 
+@contextmanager
+def on_a_small_disk(database: Any, tmp_path: Path) -> Iterator[tuple[Any, Path]]:
+    """The database with a table `texts` that is on a small disk."""
+    if isinstance(database, Lite):
+        with small_disk(tmp_path / "disk") as disk:
+            lite = Lite(disk / "shop.db")
+            lite.run("CREATE TABLE texts (text TEXT)")
+            yield lite, disk
+        return
+    with small_disk(database.directory / "disk") as disk:
+        shutil.chown(disk, database.directory.owner())
+        try:
+            database.run(
+                f"CREATE TABLESPACE small LOCATION '{disk}'",
+                "CREATE TABLE texts (text TEXT) TABLESPACE small",
+            )
+            yield database, disk
+        finally:
+            database.run("DROP TABLE texts", "DROP TABLESPACE small")
+
+
+def test_a_full_disk_is_no_rows_fault_and_is_waited_for(database, tmp_path):
+    rows = batch(text=["x" * 1000] * 1000)
+    target = Target(None, "texts", ("text",))
+    with on_a_small_disk(database, tmp_path) as (full, disk):
+        load(full, target, rows.slice(0, 10))
+        fill_up(disk)
+        with pytest.raises(
+            DatabaseAway, match=r"does not do it now: .*(disk is full|No space left on device)"
+        ):
+            load(full, target, rows)
+        assert full.rows("SELECT count(*) FROM texts") == [(10,)]
+        make_room(disk)
+        load(full, target, rows)
+        assert full.rows("SELECT count(*) FROM texts") == [(1010,)]
+
+
+def test_a_row_that_another_writer_has_locked_is_waited_for(database, monkeypatch):
+    database.run(
+        "CREATE TABLE stock (book BIGINT PRIMARY KEY, amount BIGINT)", "INSERT INTO stock VALUES (1, 1)"
+    )
+    monkeypatch.setattr("odradek.pipeline.kinds.database.access.LOCK_TIMEOUT_S", 0.01)
+    target = Target(None, "stock", ("book", "amount"), key=("book",))
+    rows = batch(book=[1], amount=[2])
+    with connected(place(database), writes=True) as other:
+        other.exec_driver_sql("UPDATE stock SET amount = 3 WHERE book = 1")
+        with pytest.raises(DatabaseAway, match="lock"):
+            load(database, target, rows)
+    load(database, target, rows)
+    assert database.rows("SELECT amount FROM stock") == [(2,)]
+
+
 def test_no_message_has_the_password_and_each_says_what_kind_it_is(postgresql):
     wrong = Place(postgresql.url, "not-" + PASSWORD)
-    with pytest.raises(DatabaseAway, match="password authentication failed") as caught, connected(wrong):
+    refuses = "the database refuses: .*password authentication failed"
+    with pytest.raises(DatabaseRefused, match=refuses) as caught, connected(wrong):
         pass
     assert PASSWORD not in str(caught.value)
+    missing = Place(postgresql.url.replace("/postgres", "/no_such_database"), PASSWORD)
+    with pytest.raises(DatabaseRefused, match=r"no_such_database.* does not exist"), connected(missing):
+        pass
     with pytest.raises(DatabaseRefused, match="does not exist"), connected(place(postgresql)) as connection:
         connection.exec_driver_sql("SELECT * FROM no_such_table")
     with pytest.raises(RowsRefused), connected(place(postgresql)) as connection:

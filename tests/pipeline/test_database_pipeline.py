@@ -139,7 +139,7 @@ def query_id(pipeline: Pipeline) -> str:
 
 
 class Interrupted(Exception):
-    """As if the driver had been killed here."""
+    """Ends a run as if the driver had been killed here."""
 
 
 STEPS = {
@@ -195,24 +195,29 @@ def test_rows_that_the_database_refuses_become_dead_letters(spark, lab: Lab, dat
     assert {json.loads(one["text"])["id"] for one in letters} == {0, 1}
 
 
-def test_the_last_row_of_a_key_wins_and_a_null_key_is_set_aside(spark, lab: Lab, database: Databases):
+def test_the_last_row_of_a_key_decides_and_a_null_key_is_set_aside(spark, lab: Lab, database: Databases):
     topic = lab.topic(1)
     first = [
         {"id": 1, "shop": "a"},
         {"id": 2, "shop": "a"},
         {"id": 1, "shop": "b"},
         {"id": None, "shop": "x"},
+        {"id": 4, "shop": "closed"},
+        {"id": 4, "shop": "opened again"},
+        {"id": 5, "shop": "a"},
     ]
     lab.fill(topic, first, 1)
-    upsert = 'mode = "upsert"\nkey = "id"'
+    upsert = 'mode = "upsert"\nkey = "id"\ndelete_when = "shop = \'closed\'"'
     pipeline = database.pipeline(lab, topic, mode=upsert, more=LETTERS)
     lab.run_well(spark, pipeline)
-    lab.fill(topic, [{"id": 2, "shop": "c"}, {"id": 3, "shop": "c"}], 1)
+    closed = [{"id": 5, "shop": "b"}, {"id": 5, "shop": "closed"}]
+    lab.fill(topic, [{"id": 2, "shop": "c"}, {"id": 3, "shop": "c"}, *closed], 1)
     lab.run_well(spark, pipeline)
     assert database.rows(f"SELECT id, shop FROM {database.table} ORDER BY id") == [
         (1, "b"),
         (2, "c"),
         (3, "c"),
+        (4, "opened again"),
     ]
     letters = [json.loads(line) for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
     assert ["the key is null, and an upsert needs one" in one["reason"] for one in letters] == [True]
@@ -249,6 +254,10 @@ def test_a_reset_checkpoint_has_a_new_id_and_an_older_one_is_refused(spark, lab:
     lab.fill(topic, orders(1, first=3), 1)
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "an older checkpoint was restored" in run.problem
+    at = Checkpoint(pipeline).progress("sink", "out").batch
+    database.run(f"UPDATE odradek_batches SET batch = {at}, fingerprint = 'x' WHERE sink = '{sink}'")
+    run = lab.run(spark, pipeline)
+    assert run.problem is not None and "another process has run a copy of the checkpoint" in run.problem
     database.run(f"DELETE FROM odradek_batches WHERE sink = '{sink}'")
     run = lab.run(spark, pipeline)
     assert run.problem is not None and "odradek_batches has nothing of this sink" in run.problem
@@ -314,6 +323,8 @@ def test_what_cannot_work_is_refused_by_a_check(spark, lab: Lab, either: Databas
     assert "has no column 'extra'" in problem(source="t", more=plain("SELECT *, 1 AS extra FROM orders"))
     assert "write to_json" in problem(source="t", more=plain("SELECT id, array(shop) AS shop FROM orders"))
     assert "there is no column 'number'" in problem(mode=upsert + '\norder_by = "number"')
+    assert "it must be boolean" in problem(mode=upsert + '\ndelete_when = "id"')
+    assert "sinks.out.delete_when" in problem(mode=upsert + '\ndelete_when = "nothing"')
     check(spark, either.pipeline(lab, topic, mode=upsert + '\norder_by = "at"'))
 
 
@@ -396,7 +407,7 @@ def test_a_column_that_is_gone_ends_the_run_with_a_sentence(spark, lab: Lab, dat
 def test_the_password_is_in_no_command_line_log_plan_or_checkpoint(
     postgresql: PostgreSQL, secret: None, lab: Lab
 ):
-    """Of a run, which is a process of its own, and of all processes that it starts."""
+    """The run is a process of its own; the command lines of all processes that it starts are searched."""
     database, topic = Databases(lab, postgresql), lab.topic(1)
     facts = {"url": database.url, "password": database.password, "read": f'table = "{database.table}"'}
     join = JOIN.format(orders=topic, out=lab.topic(1), **facts)

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from odradek.client.cluster import borrow_cluster
+from odradek.client.properties import parse_properties
+from odradek.ledger.counts import CountsTopic
 from odradek.pipeline.check.testing import all_tests, run_test
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.run.metrics import Metrics
@@ -61,13 +64,20 @@ UNMET = {
 
 
 def unmet_of(lab: Lab, query: str) -> dict[tuple[str, str], int]:
-    """As batch events tell it."""
+    """Sums up what batch events tell."""
     found: dict[tuple[str, str], int] = {}
     for batch in lab.events.batches:
         for one in batch.unmet if batch.query == query else ():
             place = (one["requirement"], one["action"])
             found[place] = found.get(place, 0) + one["rows"]
     return found
+
+
+def told(lab: Lab) -> dict[str, dict[tuple[str, str], int]]:
+    """What consoles learn, by sink: all tests have the pipeline `pipe`, so the newest totals are the last run's."""
+    with borrow_cluster(parse_properties({"bootstrap.servers": lab.bootstrap}).client) as cluster:
+        found = CountsTopic(cluster).entries()
+    return {one.sink: {(each.requirement, each.action): each.rows for each in one.unmet} for one in found}
 
 
 def test_actions_are_taken_and_counted_by_a_query_of_its_own(spark, lab: Lab):
@@ -85,6 +95,7 @@ def test_actions_are_taken_and_counted_by_a_query_of_its_own(spark, lab: Lab):
     ]
     (query,) = [one for one in status(pipeline).queries if one.name == "out"]
     assert {(one["requirement"], one["action"]): one["rows"] for one in query.unmet} == UNMET
+    assert told(lab)["out"] == UNMET
     metrics = Metrics()
     for batch in lab.events.batches:
         metrics.take(batch)
@@ -96,6 +107,7 @@ def test_actions_are_taken_and_counted_by_a_query_of_its_own(spark, lab: Lab):
     lab.run_well(spark, pipeline)
     found = {one["requirement"]: one["rows"] for one in Checkpoint(pipeline).unmet("sink", "out")}
     assert found["an amount is positive"] == 4, "counts go on over restarts"
+    assert told(lab)["out"]["an amount is positive", "drop"] == 4
 
 
 def test_sinks_that_share_a_query_count_each_for_itself(spark, lab: Lab):
@@ -106,7 +118,7 @@ def test_sinks_that_share_a_query_count_each_for_itself(spark, lab: Lab):
     lab.run_well(spark, pipeline)
     assert Checkpoint(pipeline).groups()[0].sinks == ("out", "both")
     assert unmet_of(lab, "out") == UNMET
-    assert unmet_of(lab, "both") == UNMET
+    assert unmet_of(lab, "both") == told(lab)["both"] == UNMET
     assert unmet_of(lab, "again").keys() == UNMET.keys(), "it reads the stage twice"
     assert [letter["reason"] for letter in lab.letters(topics["dead"])] == ["an amount is there"]
 

@@ -1,10 +1,6 @@
 """Functions of the user's as sinks, the two examples of them, and Spark's own data sources as sources."""
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,9 @@ from odradek.pipeline.check.checking import check
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.kinds.function_sink import BatchId, checked
+from tests.pipeline.http_servers import Answer, Asked, serving
 from tests.pipeline.lab import Lab
+from tests.pipeline.search_index import SearchIndex, busy
 from tests.spark.committed import forget_last_commit
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sinks"
@@ -32,56 +30,15 @@ function = "{function}"
 LETTERS = '[dead_letters]\npath = "dead"\nlimit = 1\n'
 
 
-class Server:
-    """Answers POST requests with what `answer` returns: a status, headers and a body."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-        self._lock = threading.Lock()
-
-    def answer(self, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        raise NotImplementedError
-
-    @contextmanager
-    def running(self) -> Iterator[str]:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                with server._lock:
-                    headers = dict(self.headers) | {"path": self.path}
-                    server.requests.append((headers, body))
-                    status, more, content = server.answer(headers, body)
-                self.send_response(status)
-                for name, value in {**more, "Content-Length": str(len(content))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
-
-        http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}"
-        finally:
-            http.shutdown()
-            thread.join()
-            http.server_close()
-
-
 def letters(lab: Lab) -> list[dict[str, Any]]:
     return [json.loads(line) for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
 
 
-class Endpoint(Server):
+class Endpoint:
     """Keeps the rows of each key once. It is busy, then broken, before it takes the first request."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.requests: list[Asked] = []
         self.taken: dict[str, list[dict[str, Any]]] = {}
         self.troubles: list[tuple[int, dict[str, str]]] = [
             (429, {"Retry-After": "0.01"}),
@@ -89,14 +46,15 @@ class Endpoint(Server):
             (503, {"Retry-After": "0"}),
         ]
 
-    def answer(self, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        rows = json.loads(body)
+    def answer(self, asked: Asked) -> Answer:
+        self.requests.append(asked)
+        rows = json.loads(asked.body)
         if self.troubles:
             status, more = self.troubles.pop(0)
             return status, more, b"later"
         if any(row["item"] == "bad" for row in rows):
             return 422, {}, b"no bad items"
-        self.taken.setdefault(headers["Idempotency-Key"], rows)
+        self.taken.setdefault(asked.headers["Idempotency-Key"], rows)
         return 200, {}, b""
 
 
@@ -108,7 +66,7 @@ def test_an_http_endpoint_with_batches_retries_and_back_pressure(spark, lab: Lab
     topic, endpoint = lab.topic(1), Endpoint()
     lab.fill(topic, [{"id": number, "item": "bad" if number == 4 else "x"} for number in range(5)], 1)
     text = SHOP.format(path=EXAMPLES, orders=topic, function="http_sink:post", more=LETTERS)
-    with endpoint.running() as address:
+    with serving(endpoint.answer) as address:
         monkeypatch.setenv("ENDPOINT", address)
         lab.run_well(spark, lab.pipeline(text))
         forget_last_commit(Checkpoint(lab.pipeline(text)).query("sink", "out"))
@@ -118,65 +76,66 @@ def test_an_http_endpoint_with_batches_retries_and_back_pressure(spark, lab: Lab
     )
     kept = [row["id"] for rows in endpoint.taken.values() for row in rows]
     assert kept == [0, 1, 2, 3], "each once, though the batch ran again: its keys are the same"
-    sent = [headers["Idempotency-Key"] for headers, _ in endpoint.requests]
+    sent = [asked.headers["Idempotency-Key"] for asked in endpoint.requests]
     assert len(sent) == 3 + 3 + 3 and len(set(sent)) == 3
     assert {one["reason"] for one in letters(lab)} == {"HTTP 422: no bad items"}
     assert {json.loads(one["text"])["id"] for one in letters(lab)} == {4}
 
 
-class SearchIndex(Server):
-    """Bulk calls as OpenSearch answers them: one result for each document."""
+def test_how_long_an_endpoint_wants_us_to_wait_and_what_json_has_not(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import http_sink
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.documents: dict[Any, dict[str, Any]] = {}
-        self.busy_for = {2}
+    waits = {"3": 3.0, None: 1.0, "-1": 0.0, "soon": 1.0, "Thu, 01 Jan 1970 00:01:00 GMT": 50.0}
+    assert {said: http_sink.seconds(said, 10.0) for said in waits} == waits
+    assert http_sink.as_json([{"a": float("nan"), "b": 1.5}]) == b'[{"a": null, "b": 1.5}]'
 
-    def answer(self, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        lines = [json.loads(line) for line in body.splitlines()]
-        items = [
-            {"index": self.store(action["index"]["_id"], document)}
-            for action, document in zip(lines[::2], lines[1::2], strict=True)
-        ]
-        failed = any(item["index"]["status"] >= 300 for item in items)
-        return (
-            200,
-            {"Content-Type": "application/json"},
-            json.dumps({"errors": failed, "items": items}).encode(),
-        )
 
-    def store(self, identity: Any, document: dict[str, Any]) -> dict[str, Any]:
-        if identity in self.busy_for:
-            self.busy_for.remove(identity)
-            return {"_id": identity, "status": 429, "error": {"type": "rejected", "reason": "queue is full"}}
-        if document["item"] == "bad":
-            reason = {"type": "mapper_parsing_exception", "reason": "failed to parse field [item]"}
-            return {"_id": identity, "status": 400, "error": reason}
-        self.documents[identity] = document
-        return {"_id": identity, "status": 201}
+ORDERS = """
+[pipeline]
+python_path = ["{path}"]
+[sources.orders]
+topic = "{orders}"
+schema = "id STRING, count STRING"
+[sinks.out]
+from = "orders"
+function = "opensearch_sink:index"
+[dead_letters]
+path = "dead"
+limit = 1
+"""
 
 
 def test_bulk_calls_of_a_search_index(spark, lab: Lab, monkeypatch):
+    """The first call meets a node without memory; then a queue is full for one document."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    topic, index = lab.topic(1), SearchIndex()
-    lab.fill(
-        topic, [{"id": number, "item": "bad" if number == 3 else f"item {number}"} for number in range(5)], 1
-    )
-    text = SHOP.format(path=EXAMPLES, orders=topic, function="opensearch_sink:index", more=LETTERS)
-    with index.running() as address:
+    topic, index = lab.topic(1), SearchIndex("orders")
+    index.troubles, index.busy_for = [busy()], {"b"}
+    good = [{"id": "a", "count": "1"}, {"id": "b", "count": "2"}, {"id": "c", "count": None}]
+    bad = [{"id": "d", "count": "few"}, {"id": None, "count": "4"}, {"id": "x" * 513, "count": "5"}]
+    lab.fill(topic, [good[0], *bad, *good[1:]], 1)
+    text = ORDERS.format(path=EXAMPLES, orders=topic)
+    with serving(index.answer) as address:
         monkeypatch.setenv("OPENSEARCH", address.replace("//", "//shop:p%40ss@") + "/orders")
         lab.run_well(spark, lab.pipeline(text))
         forget_last_commit(Checkpoint(lab.pipeline(text)).query("sink", "out"))
         lab.run_well(spark, lab.pipeline(text))
-    assert sorted(index.documents) == [0, 1, 2, 4] and index.documents[2]["item"] == "item 2"
-    assert [len(body.splitlines()) // 2 for _, body in index.requests] == [5, 1, 5], (
-        "only the busy one is sent again"
-    )
-    headers = index.requests[0][0]
-    assert headers["path"] == "/orders/_bulk" and headers["Authorization"] == "Basic c2hvcDpwQHNz"
-    assert {one["reason"] for one in letters(lab)} == {
-        "mapper_parsing_exception: failed to parse field [item]"
-    }
+        assert index.documents == {one["id"]: one for one in good}
+        assert [len(asked.body.splitlines()) // 2 for asked in index.calls] == [4, 4, 1, 4], (
+            "the whole call, then only the busy document is sent again"
+        )
+        assert index.calls[0].headers["Authorization"] == "Basic c2hvcDpwQHNz"
+        assert {one["reason"] for one in letters(lab)} == {
+            "mapper_parsing_exception: failed to parse field [count] of type [long] in document with id 'd'",
+            "a document needs an id",
+            "the id has 513 bytes, and 512 are allowed",
+        }
+        assert {json.loads(one["text"])["count"] for one in letters(lab)} == {"few", "4", "5"}
+        monkeypatch.setenv("OPENSEARCH", f"{address}/others")
+        lab.fill(topic, good[:1], 1)
+        run = lab.run(spark, lab.pipeline(text), retries=0)
+    assert run.problem is not None and "/others/_bulk answers HTTP 405" in run.problem
+    assert "p%40ss" not in "".join(lab.events.messages)
 
 
 FUNCTIONS = """

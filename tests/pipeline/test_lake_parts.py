@@ -12,16 +12,20 @@ from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.lake import files
 from odradek.pipeline.kinds.lake.files import StorageError, Target, statistics, text_of, write_task
+from odradek.pipeline.kinds.lake.iceberg_files import LakeFileIO
 from odradek.pipeline.kinds.lake.order import (
     Entry,
     Order,
     OutOfOrder,
     check_same_table,
+    entry_of,
     fingerprint_of,
     is_written,
+    mark_of,
 )
 from odradek.pipeline.kinds.lake.schemas import Misfit, added, check_types, nullable
 from odradek.pipeline.kinds.lake.storage import (
+    FILE_IO,
     arrow_azure,
     arrow_s3,
     delta_options,
@@ -50,7 +54,12 @@ def test_the_decision():
 def test_fingerprints_fit_into_a_signed_number_and_tell_offsets_apart():
     found = {fingerprint_of(str(number)) for number in range(100)}
     assert len(found) == 100
-    assert all(int(one, 16) < 1 << 63 and f"{int(one, 16):015x}" == one for one in found)
+    for one in found:
+        mark = mark_of(Order("q", 7, one))
+        assert mark < 1 << 63
+        assert entry_of(7, mark) == Entry(7, one)
+        assert entry_of(8, mark) == Entry(8, None), "the mark of an earlier batch"
+    assert entry_of(0, None) == Entry(0, None)
 
 
 def test_a_table_that_is_not_the_one_of_before():
@@ -143,7 +152,7 @@ def test_one_table_of_settings_for_three_libraries():
         "aws_region": "eu-central-1",
         "aws_access_key_id": "me",
         "aws_secret_access_key": "mine",
-        "aws_allow_http": "true",
+        "allow_http": "true",
     }
     assert iceberg_properties(STORE) == {
         "s3.endpoint": "http://127.0.0.1:5000",
@@ -151,7 +160,7 @@ def test_one_table_of_settings_for_three_libraries():
         "s3.access-key-id": "me",
         "s3.secret-access-key": "mine",
         "s3.force-virtual-addressing": "false",
-        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        "py-io-impl": FILE_IO,
     }
     assert arrow_s3(STORE) == {
         "endpoint_override": "127.0.0.1:5000",
@@ -167,6 +176,47 @@ def test_one_table_of_settings_for_three_libraries():
         "account_name": "shop",
         "account_key": "k",
     }
+
+
+AZURITE = {"endpoint": "http://127.0.0.1:10000", "account_name": "shop", "account_key": "k"}
+CHINA = AZURITE | {"endpoint": "https://shop.blob.core.chinacloudapi.cn"}
+
+
+def test_an_endpoint_of_azure():
+    """Of an emulator, which has the account in the path; and of another cloud, where it begins the host's name."""
+    assert delta_options(AZURITE) == {
+        "azure_storage_endpoint": "http://127.0.0.1:10000/shop",
+        "azure_storage_account_name": "shop",
+        "azure_storage_account_key": "k",
+        "allow_http": "true",
+    }
+    assert delta_options(CHINA)["azure_storage_endpoint"] == "https://shop.blob.core.chinacloudapi.cn"
+    assert "allow_http" not in delta_options(CHINA)
+    assert arrow_azure(AZURITE, "shop.dfs.core.windows.net") == {
+        "account_name": "shop",
+        "account_key": "k",
+        "blob_storage_authority": "127.0.0.1:10000",
+        "blob_storage_scheme": "http",
+        "dfs_storage_authority": "127.0.0.1:10000",
+        "dfs_storage_scheme": "http",
+    }
+    china = iceberg_properties(CHINA)
+    assert china["adls.blob-storage-authority"] == ".blob.core.chinacloudapi.cn"
+    assert china["adls.dfs-storage-authority"] == ".dfs.core.chinacloudapi.cn"
+    assert "s3.endpoint" not in china and "s3.force-virtual-addressing" not in china
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("abfss://lake@shop.dfs.core.windows.net/a/b.parquet", "lake/a/b.parquet"),
+        ("abfss://lake/a/b.parquet", "lake/a/b.parquet"),
+        ("s3://lake/a/b.parquet", "lake/a/b.parquet"),
+        ("file:///lake/a/b.parquet", "/lake/a/b.parquet"),
+    ],
+)
+def test_the_path_of_a_file_of_an_iceberg_table(location: str, path: str):
+    assert LakeFileIO.parse_location(location)[2] == path
 
 
 def test_google_s_account_is_named_where_all_libraries_look(monkeypatch):

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from odradek.pipeline.file.definition import Upsert
 from odradek.pipeline.kinds.lake.table import Conflict
+from odradek.pipeline.run.progress import BatchProgress
 from tests.pipeline.lab import Lab
 from tests.pipeline.lakes import (
     FORMATS,
@@ -19,10 +21,9 @@ from tests.pipeline.lakes import (
     order,
     table_at,
 )
-from tests.pipeline.stores import BUCKET, Store, running_store
+from tests.pipeline.stores import BUCKET, FOR_EVER, Store, running_store
 from tests.pipeline.test_lake_tables import ORDERED, changes
 
-FOR_EVER = 1_000_000
 PLACE = f"s3://{BUCKET}"
 ORDERS = columns(id="long", item="string")
 ROWS = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]
@@ -100,39 +101,64 @@ warehouse = "{place}"
 [sources.orders]
 topic = "{topic}"
 schema = "id BIGINT, item STRING"
+max_rows_per_batch = 1
 [sinks.out]
 from = "orders"
 {sink}
 """
 
 
-@pytest.mark.parametrize("form", ["delta", pytest.param("iceberg", marks=pytest.mark.long)], indirect=True)
+TRIES = 2
+
+
+@pytest.mark.parametrize(
+    ("form", "away"),
+    [
+        ("delta", "everything"),
+        pytest.param("delta", "files", marks=pytest.mark.long),
+        pytest.param("iceberg", "everything", marks=pytest.mark.long),
+        pytest.param("iceberg", "files", marks=pytest.mark.long),
+    ],
+    indirect=["form"],
+)
 def test_a_run_waits_while_the_store_is_away(
-    spark, lab: Lab, store: Store, place: str, form: str, monkeypatch
+    spark, lab: Lab, store: Store, place: str, form: str, away: str, monkeypatch
 ):
-    """It answers 503 to every file until the run has said that it tries again."""
+    """After the first batch it answers 503 to everything, or to every new file of rows, until the run has said that it
+    tries again, and again."""
     monkeypatch.setenv("STORE_KEY", "testing")
     sink = f'path = "{place}/orders"\nformat = "delta"' if form == "delta" else 'table = "shop.orders"'
     topic = lab.topic(1)
     lab.fill(topic, ROWS, 1)
     pipeline = lab.pipeline(PIPELINE.format(address=store.address, place=place, topic=topic, sink=sink))
-
-    store.refuse("part-", FOR_EVER)
-    tell = lab.events.message
+    told: list[str] = []
+    tell, show = lab.events.message, lab.events.batch
 
     def hear(name: str, text: str, **facts: object) -> None:
         tell(name, text, **facts)
         if "trying again" in text:
-            store.refuse("part-", 0)
+            told.append(text)
+        if len(told) == TRIES:
+            assert store.come_back() > 0
+
+    def see(progress: BatchProgress) -> None:
+        show(progress)
+        if not told and away == "everything":
+            store.go_away()
+        elif not told:
+            store.refuse("part-", FOR_EVER)
 
     monkeypatch.setattr(lab.events, "message", hear)
+    monkeypatch.setattr(lab.events, "batch", see)
     lab.run_well(spark, pipeline)
-    (told,) = [message for message in lab.events.messages if "trying again" in message]
-    assert "cannot write part-" in told
+    assert len(told) == TRIES
+    if away == "files":
+        assert all("cannot write part-" in one for one in told)
     if form == "delta":
         options = table_at("delta", place, store.access)._options
-        assert delta_rows(f"{place}/orders", options) == ROWS
+        found = delta_rows(f"{place}/orders", options)
     else:
         catalog = iceberg_catalog(place, store.access, file=lab.directory / "warehouse" / "catalog.db")
-        assert iceberg_rows(catalog) == ROWS
+        found = iceberg_rows(catalog)
+    assert sorted(found, key=itemgetter("id")) == ROWS
     assert "AWS_ACCESS_KEY_ID" not in os.environ

@@ -1,6 +1,7 @@
 """Delta and Iceberg tables as a batch finds and leaves them, without Spark: both behind one interface."""
 
 import shutil
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from odradek.pipeline.file.definition import Upsert
 from odradek.pipeline.kinds.lake import delta, iceberg
 from odradek.pipeline.kinds.lake.delta import DELETED, DeltaLakeTable, is_newer, refuse
+from odradek.pipeline.kinds.lake.iceberg import IcebergLakeTable
 from odradek.pipeline.kinds.lake.order import Entry, is_written
 from odradek.pipeline.kinds.lake.table import Conflict, LakeTable, Unwritable
 from tests.pipeline.lakes import FORMATS, NAME, columns, delta_rows, files_of, order, rows_of, table_at
@@ -76,7 +78,7 @@ def test_a_table_that_is_deleted_or_created_again_is_noticed_by_an_old_handle(
 
 
 def test_a_second_writer_with_an_old_look_is_refused(form: str, table: LakeTable, tmp_path: Path):
-    """As two processes with copies of a checkpoint: both have looked, both write batch 0."""
+    """Two processes have copies of a checkpoint: both have looked, both write batch 0."""
     other = table_at(form, tmp_path)
     other.look()
     files = files_of(other, ROWS)
@@ -100,6 +102,43 @@ def test_rows_that_others_add_meanwhile_stay(form: str, table: LakeTable, tmp_pa
         other.append(files, order(0))
     assert ids(rows_of(form, tmp_path)) == [0, 1, 2, 3, 4]
     assert table.look() and table.entry("q") and table.entry("someone else")
+
+
+def replace_all_rows(form: str, directory: Path) -> None:
+    """Somebody else's compaction: one file in the place of all others."""
+    table = table_at(form, directory)
+    table.look()
+    if isinstance(table, DeltaLakeTable):
+        table._open.optimize.compact()
+    else:
+        assert isinstance(table, IcebergLakeTable)
+        table._open.overwrite(table._open.scan().to_arrow())
+
+
+def remove_rows(form: str, directory: Path) -> None:
+    table = table_at(form, directory)
+    table.look()
+    assert isinstance(table, (DeltaLakeTable, IcebergLakeTable))
+    table._open.delete("id >= 0")
+
+
+@pytest.mark.parametrize(("rival", "left"), [(replace_all_rows, [0, 0, 1]), (remove_rows, [1])])
+def test_others_compact_or_remove_rows_meanwhile(
+    form: str, table: LakeTable, tmp_path: Path, rival: Callable[[str, Path], None], left: list[int]
+):
+    """Our rows come on top of that, once."""
+    for batch in range(2):
+        table.append(files_of(table, ROWS[:1]), order(batch))
+        table.look()
+    files = files_of(table, ROWS[1:2])
+    rival(form, tmp_path)
+    try:
+        table.append(files, order(2))
+    except Conflict:
+        table.look()
+        assert not is_written(table.entry("q"), order(2))
+        table.append(files, order(2))
+    assert ids(rows_of(form, tmp_path)) == left
 
 
 def test_columns_are_added_at_the_end(form: str, table: LakeTable, tmp_path: Path):
@@ -296,6 +335,21 @@ def test_what_is_newer():
 
 
 # Tables of others
+
+
+def test_a_batch_that_sparks_own_connector_has_written_is_taken_for_written(tmp_path: Path):
+    """It writes no fingerprint, and leaves that of our earlier batch."""
+    from deltalake import CommitProperties, Transaction
+
+    table = created(table_at("delta", tmp_path))
+    assert isinstance(table, DeltaLakeTable)
+    table.append(files_of(table, ROWS[:1]), order(3))
+    table.look()
+    theirs = CommitProperties(app_transactions=[Transaction("q", 4)])
+    table._open.create_write_transaction([], "append", table._open.schema(), commit_properties=theirs)
+    table.look()
+    assert table.entry("q") == Entry(4, None)
+    assert is_written(table.entry("q"), order(4, fingerprint="00000000b"))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.topics import group_of, topics_of
+from tests.cli.conftest import run_here  # noqa: F401
 from tests.pipeline.lab import Lab
-from tests.support import RunningBroker, run_command, running_broker
+from tests.support import RunningBroker, running_broker
 
 SMALL = """\
 [kafka]
@@ -32,7 +33,9 @@ path = "lake"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+    directory = tmp_path_factory.mktemp("broker")
+    with running_broker(directory) as broker:
+        Lab(broker.bootstrap, directory).topic(1, "orders")
         yield broker
 
 
@@ -43,11 +46,13 @@ def path(tmp_path: Path, broker: RunningBroker) -> Path:
     return path
 
 
-def odradek(*arguments: object, **settings):
-    return run_command("pipeline", *map(str, arguments), **settings)
+@pytest.fixture
+def odradek(run_here):  # noqa: F811
+    """`odradek pipeline …` in this process, which imports what pipelines need only once."""
+    return lambda *arguments, **settings: run_here("pipeline", *map(str, arguments), **settings)
 
 
-def test_help_names_every_command():
+def test_help_names_every_command(odradek):
     listed = odradek("--help").stdout
     for name in (
         "init", "check", "test", "plan", "explain", "run", "status", "pause", "resume", "reset", "dead-letters",
@@ -56,7 +61,7 @@ def test_help_names_every_command():
         assert name in listed
 
 
-def test_init_writes_an_example_once(tmp_path):
+def test_init_writes_an_example_once(odradek, tmp_path):
     path = tmp_path / "new.toml"
     assert odradek("init", path).returncode == 0
     assert load(path, {}).name == "new"
@@ -64,7 +69,7 @@ def test_init_writes_an_example_once(tmp_path):
     assert again.returncode == 1 and "already exists" in again.stderr
 
 
-def test_init_from_a_topic(tmp_path, broker):
+def test_init_from_a_topic(odradek, tmp_path, broker):
     lab = Lab(broker.bootstrap, tmp_path)
     topic = lab.topic(2, "page.views")
     lab.fill(topic, [{"id": 1, "at": "2026-01-01T00:00:00Z"}, {"id": 2, "who": "x"}])
@@ -77,7 +82,7 @@ def test_init_from_a_topic(tmp_path, broker):
     assert missing.returncode == 1 and "no such topic" in missing.stderr
 
 
-def test_a_file_that_is_wrong_ends_with_its_line_and_status_1(path):
+def test_a_file_that_is_wrong_ends_with_its_line_and_status_1(odradek, path):
     path.write_text(path.read_text().replace("format", "fromat"))
     result = odradek("run", path)
     assert result.returncode == 1
@@ -86,12 +91,12 @@ def test_a_file_that_is_wrong_ends_with_its_line_and_status_1(path):
     assert not found["ok"] and found["errors"][0]["line"] in (3, 5)
 
 
-def test_a_name_that_is_no_file(tmp_path):
+def test_a_name_that_is_no_file(odradek, tmp_path):
     result = odradek("status", "nowhere")
     assert result.returncode == 1 and "no pipeline of that name" in result.stderr
 
 
-def test_pause_and_resume_and_status(path):
+def test_pause_and_resume_and_status(odradek, path):
     assert "never run" in odradek("status", path).stdout
     assert odradek("pause", path).returncode == 0
     assert json.loads(odradek("status", path, "--json").stdout)["state"] == "paused"
@@ -102,7 +107,7 @@ def test_pause_and_resume_and_status(path):
 
 
 def ran_before(path: Path, topic: str) -> Checkpoint:
-    """As Spark leaves a checkpoint: one batch finished, another begun."""
+    """Makes a checkpoint as Spark leaves it: one batch finished, another begun."""
     checkpoint = Checkpoint(load(path, {}))
     checkpoint.write_manifest({"version": "1", "sinks": {"out": {}, "lake": {}}})
     for name in ("out", "lake"):
@@ -116,7 +121,7 @@ def ran_before(path: Path, topic: str) -> Checkpoint:
     return checkpoint
 
 
-def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(path, broker, tmp_path):
+def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(odradek, path, broker, tmp_path):
     lab = Lab(broker.bootstrap, tmp_path)
     topic = lab.topic(1)
     lab.fill(topic, [{}] * 7, partitions=1)
@@ -129,7 +134,9 @@ def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(path, broker, 
     assert out["group"] == "odradek-pipeline-shop-out"
 
 
-def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewhere(path, broker, tmp_path):
+def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewhere(
+    odradek, path, broker, tmp_path
+):
     lab = Lab(broker.bootstrap, tmp_path)
     topic = lab.topic(1)
     lab.fill(topic, [{}] * 7, partitions=1)
@@ -146,13 +153,16 @@ def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewher
     assert f"{topic} 3" in odradek("status", path).stdout
 
 
-def test_status_without_a_cluster_says_so(path):
-    path.write_text(SMALL.format(bootstrap="localhost:1"))
+def test_status_without_a_cluster_says_so(odradek, path):
+    nowhere = SMALL.format(bootstrap="localhost:1").replace(
+        "[kafka]", '[kafka]\n"default.api.timeout.ms" = "100"'
+    )
+    path.write_text(nowhere)
     result = odradek("status", path)
     assert result.returncode == 0 and "lag is not known" in result.stderr
 
 
-def test_reset_forgets_and_leaves_no_file_behind_that_would_lose_rows(path):
+def test_reset_forgets_and_leaves_no_file_behind_that_would_lose_rows(odradek, path):
     refused = odradek("reset", path)
     assert refused.returncode == 1 and "has never run" in refused.stderr
     checkpoint = ran_before(path, "orders")
@@ -165,7 +175,7 @@ def test_reset_forgets_and_leaves_no_file_behind_that_would_lose_rows(path):
     assert not (path.parent / "lake").exists() and checkpoint.manifest() is None
 
 
-def test_a_running_pipeline_is_neither_reset_nor_run_twice(path):
+def test_a_running_pipeline_is_neither_reset_nor_run_twice(odradek, path):
     with ran_before(path, "orders").locked():
         for arguments in (("reset", path, "--delete-output"), ("run", path)):
             result = odradek(*arguments)
@@ -173,7 +183,7 @@ def test_a_running_pipeline_is_neither_reset_nor_run_twice(path):
     assert (path.parent / "lake").exists()
 
 
-def test_the_file_that_init_writes_is_toml(tmp_path):
+def test_the_file_that_init_writes_is_toml(odradek, tmp_path):
     odradek("init", tmp_path / "a.toml")
     assert tomllib.loads((tmp_path / "a.toml").read_text())["pipeline"]["name"] == "a"
 
@@ -202,7 +212,7 @@ def test_what_needs_spark_says_so_where_it_is_not_installed(path):
     assert found == [(1, "error: PySpark is not installed: pip install '.[spark]' in a clone of Odradek")] * 9
 
 
-def test_only_the_table_at_a_terminal_needs_rich(path):
+def test_only_the_table_at_a_terminal_needs_rich(odradek, path):
     odradek("pause", path)
     arguments = ("run", str(path), "--once")
     ((status, message),) = without("rich", arguments)
@@ -247,7 +257,7 @@ def letter(offset: int | None = None, **facts: str) -> list[tuple[str, bytes]]:
     ]
 
 
-def test_dead_letters_are_shown_and_replayed_without_spark(tmp_path, broker):
+def test_dead_letters_are_shown_and_replayed_without_spark(odradek, tmp_path, broker):
     lab = Lab(broker.bootstrap, tmp_path)
     topic, dead = lab.topic(1), lab.topic(1)
     (tmp_path / "in").mkdir()

@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from odradek.pipeline.file.reading import load
+from tests.cli.conftest import run_here  # noqa: F401
 from tests.pipeline.lab import Lab
 
 TEXT = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
@@ -33,8 +35,9 @@ def test_the_quick_start(java, lab: Lab):
     assert noise == [], "no noise of Spark's or Java's"
 
 
-@pytest.mark.timeout(300)
-def test_explain_prints_the_plan_of_every_query(java, lab: Lab):
+def test_explain_prints_the_plan_of_every_query(spark, lab: Lab, run_here, monkeypatch):  # noqa: F811
+    """The command in this process, which has a Spark already."""
+    monkeypatch.setattr("odradek.cli.pipeline.spark_for", lambda *_: nullcontext(spark))
     lab.topic(1, "explained")
     (lab.directory / "plans.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{lab.bootstrap}"\n'
@@ -43,8 +46,7 @@ def test_explain_prints_the_plan_of_every_query(java, lab: Lab):
         '[sinks.out]\nfrom = "loud"\nconsole = true\n'
         '[dead_letters]\npath = "dead"\n'
     )
-    command = [sys.executable, "-m", "odradek", "pipeline", "explain", "plans.toml", "--mode", "simple"]
-    result = subprocess.run(command, cwd=lab.directory, capture_output=True, text=True, timeout=280)
+    result = run_here("pipeline", "explain", str(lab.directory / "plans.toml"), "--mode", "simple")
     assert result.returncode == 0, result.stderr[-3000:]
     assert "-- out" in result.stdout and "-- rejects of orders" in result.stdout
     assert result.stdout.count("== Physical Plan ==") == 2

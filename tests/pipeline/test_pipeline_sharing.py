@@ -63,7 +63,7 @@ def ids(lab: Lab, topic: str) -> list[int]:
 
 
 def distinct(lab: Lab, topic: str) -> list[int]:
-    """Of a sink that failed and has no transactions: other tasks had written their rows before the batch ran again."""
+    """A failed sink without transactions repeats rows: other tasks had written theirs before the batch ran again."""
     return sorted(set(ids(lab, topic)))
 
 

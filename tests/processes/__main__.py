@@ -28,7 +28,7 @@ def main() -> int:
         try:
             with tempfile.TemporaryDirectory() as directory:
                 outcome = play(Path(directory), faults)
-                tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+                tracebacks = RunningBroker.all_new_tracebacks()
                 assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
                 RunningBroker.known.clear()
         except Exception as error:

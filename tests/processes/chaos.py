@@ -49,7 +49,7 @@ def main() -> int:
         else:
             print("file systems cannot be mounted here: no disk becomes full", flush=True)
         survived = play(Path(directory), announced(in_turn(rng, faults), options.seconds), rng)
-        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        tracebacks = RunningBroker.all_new_tracebacks()
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(survived)
     return 0
@@ -59,7 +59,7 @@ def play_secure(rng: random.Random, seconds: float) -> int:
     faults = announced(in_turn(rng, list(secure_play.FAULTS)), seconds)
     with tempfile.TemporaryDirectory() as directory:
         ledger = secure_play.play(Path(directory), faults, rng)
-        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        tracebacks = RunningBroker.all_new_tracebacks()
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(f"{ledger.acknowledged} acknowledged records were read back in order")
     return 0
@@ -69,7 +69,7 @@ def play_mirror(rng: random.Random, seconds: float) -> int:
     faults = announced(in_turn(rng, list(mirror_play.FAULTS)), seconds)
     with tempfile.TemporaryDirectory() as directory:
         copied = mirror_play.play(Path(directory), faults, rng)
-        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        tracebacks = RunningBroker.all_new_tracebacks()
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(f"{copied} records are in the copy, each once, in order")
     return 0

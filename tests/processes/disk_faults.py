@@ -121,13 +121,13 @@ def fill(ballast: Path) -> None:
 
 
 @contextmanager
-def small_disks(home: Path, node_ids: range) -> Iterator[bool]:
+def small_disks(home: Path, node_ids: range, size: int = DISK_BYTES) -> Iterator[bool]:
     """A file system in memory for the data directory of each node. False, and none, where mounting is not allowed."""
     with ExitStack() as mounted:
         for node_id in node_ids:
             directory = home / f"node-{node_id}"
             directory.mkdir()
-            command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(directory)]
+            command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
             if subprocess.run(command, capture_output=True).returncode != 0:
                 yield False
                 return

@@ -16,7 +16,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -145,9 +144,7 @@ class Node(RunningBroker):
         """Start it, and do not wait."""
         self.configure(self._servers)
         self._is_announced = self.is_paused = False
-        with self._log.open("a") as log:
-            command = odradek_command("broker", "--json", "--config", str(self.config_file))
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._spawn(odradek_command("broker", "--json", "--config", str(self.config_file)))
 
     def await_started(self) -> None:
         """Wait until it serves: a broker is registered then. If its ports were taken, start it again."""

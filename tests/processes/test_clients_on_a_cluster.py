@@ -205,20 +205,11 @@ class Kafkajs:
 
     def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         with self._run("produceLines", bootstrap, topic) as process:
-            assert process.stdin is not None
-            for partition, value in records:
-                print(json.dumps({"partition": partition, "value": value}), file=process.stdin, flush=True)
-            process.stdin.close()
-            assert process.wait(TIMEOUT_S) == 0
+            write_lines(process, records)
 
     def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
         with self._run("consumeLines", bootstrap, topic, group=group) as process:
-            assert process.stdout is not None
-            while len(found) < count:
-                line = process.stdout.readline()
-                assert line, f"it ended with {process.wait()}"
-                record = json.loads(line)
-                found.add((record["partition"], record["value"]))
+            read_lines(process, count, found)
 
     @staticmethod
     def _run(command: str, bootstrap: str, topic: str, **options: str) -> AbstractContextManager[Process]:
@@ -233,21 +224,31 @@ class Command:
 
     def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         with started(odradek_command("produce", topic, "--json", "-b", bootstrap)) as process:
-            assert process.stdin is not None
-            for partition, value in records:
-                print(json.dumps({"partition": partition, "value": value}), file=process.stdin, flush=True)
-            process.stdin.close()
-            assert process.wait(TIMEOUT_S) == 0
+            write_lines(process, records)
 
     def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
         options = ("--json", "--group", group, "--from-beginning", "-b", bootstrap)
         with started(odradek_command("consume", topic, *options)) as process:
-            assert process.stdout is not None
-            while len(found) < count:
-                line = process.stdout.readline()
-                assert line, f"it ended with {process.wait()}"
-                record = json.loads(line)
-                found.add((record["partition"], record["value"]))
+            read_lines(process, count, found)
+
+
+def write_lines(process: Process, records: Iterable[Record]) -> None:
+    """Give a client a line of JSON for each record, and wait for its end."""
+    assert process.stdin is not None
+    for partition, value in records:
+        print(json.dumps({"partition": partition, "value": value}), file=process.stdin, flush=True)
+    process.stdin.close()
+    assert process.wait(TIMEOUT_S) == 0
+
+
+def read_lines(process: Process, count: int, found: Sent) -> None:
+    """Read the lines of JSON that a client prints, until there are so many different ones."""
+    assert process.stdout is not None
+    while len(found) < count:
+        line = process.stdout.readline()
+        assert line, f"it ended with {process.wait()}"
+        record = json.loads(line)
+        found.add((record["partition"], record["value"]))
 
 
 @contextmanager

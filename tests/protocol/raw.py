@@ -71,15 +71,15 @@ class Raw:
     # --- answers ---
 
     def receive(self) -> Any:
-        """The answer to the oldest request that was not answered yet."""
+        """Returns the response to the oldest request that has none yet."""
         key, version, correlation_id, request_type = self._sent.popleft()
         frame = self.receive_frame()
-        assert SIZE.unpack_from(frame)[0] == correlation_id, "an answer out of order"
+        assert SIZE.unpack_from(frame)[0] == correlation_id, "a response out of order"
         body = 5 if has_tagged_response_header(key, version) else 4
         module = __import__(request_type.__module__, fromlist=["x"])
         response_type = getattr(module, request_type.__name__.replace("Request", "Response"))
         response, end = read_message(response_type, version, frame, body)
-        assert end == len(frame), "an answer with bytes behind it"
+        assert end == len(frame), "a response with bytes behind it"
         return response
 
     def receive_frame(self) -> bytes:

@@ -53,7 +53,7 @@ class ClassicMember:
         return response
 
     def _follow(self, member_id: str, joined: object, heartbeats: int) -> object | None:
-        """Through one generation; the answer to the next join, or None when it is time to leave."""
+        """Goes through one generation; returns the response to the next join, or None when it is time to leave."""
         generation: int = joined.generation_id  # type: ignore[attr-defined]
         names = [member.member_id for member in joined.members]  # type: ignore[attr-defined]
         shares = [SyncGroupRequestAssignment(name, name.encode()) for name in names]

@@ -142,12 +142,12 @@ def test_waiting_for_a_slow_disk_is_not_waiting_for_a_response() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("what", ["a lost connection", "one that is lost while the disk works", "an answer"])
+@pytest.mark.parametrize("what", ["a lost connection", "one that is lost while the disk works", "a response"])
 def test_what_is_unusual_ends_the_rounds(what: str) -> None:
     async def scenario(following: Following) -> None:
         if what == "a lost connection":
             following.rounds.fail(ChannelClosed("lost"))
-        elif what == "an answer":
+        elif what == "a response":
             following.rounds.take(memoryview(b"malformed"))
         else:
             following.channel.close("lost")

@@ -83,7 +83,7 @@ def test_cve_2026_33558_no_request_with_a_secret_is_logged_at_any_level(
 
 
 def written(key: bytes) -> str:
-    """As it would be in the `repr` of whatever has it, without the quotes."""
+    """Returns a key as it would be in the `repr` of its owner, without the quotes."""
     return repr(key)[2:-1]
 
 

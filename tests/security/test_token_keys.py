@@ -22,7 +22,7 @@ KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("old", "new")
 
 
 class Clock:
-    """As much of a host as keys need."""
+    """The part of a host that keys need."""
 
     def __init__(self) -> None:
         self.ms = 0

@@ -12,7 +12,8 @@ from odradek.errors import ProtocolError
 from odradek.net.states import RECEIVING_MOVES, SENDING_MOVES, IllegalMove, Receiving, Sending, next_state
 from odradek.net.transport import SMALL_FRAME
 from odradek.serving import conversation
-from odradek.serving.conversation import MOVES, Conversation, Conversations, Move, State
+from odradek.serving.conversation import Conversation, Conversations
+from odradek.serving.conversation_states import MOVES, Move, State
 from odradek.serving.request import Request
 from odradek.serving.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import Steps

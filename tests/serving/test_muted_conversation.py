@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.serving.conversation import Conversations, State
+from odradek.serving.conversation import Conversations
+from odradek.serving.conversation_states import State
 from odradek.serving.request import Request
 from tests.serving.test_conversation import Handler, frames, settle
 from tests.serving.wires import numbered_frame

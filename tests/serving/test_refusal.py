@@ -46,7 +46,7 @@ CONTROLLER_VERSIONS = [
     for version in range(api.min_version, api.max_version + 1)
 ]
 PRODUCE, DESCRIBE_LOG_DIRS = 0, 35
-# Kafka has no place for an error of the whole request there, and answers with an empty response.
+# Kafka has no place for an error of the whole request there, and sends an empty response.
 WITHOUT_A_PLACE = {(DESCRIBE_LOG_DIRS, 1), (DESCRIBE_LOG_DIRS, 2)}
 
 

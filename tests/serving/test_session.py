@@ -9,7 +9,8 @@ from odradek.apis.table import api_name
 from odradek.model import ANONYMOUS, Caller, Principal
 from odradek.security.exchange import Proven
 from odradek.security.login import Terms
-from odradek.serving.conversation import Conversations, State
+from odradek.serving.conversation import Conversations
+from odradek.serving.conversation_states import State
 from odradek.serving.request import Request
 from odradek.serving.session import Sasl, Session, open_session
 from odradek.serving.turns import Turns

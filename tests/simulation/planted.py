@@ -23,7 +23,7 @@ SCRIPTED = [
     scripted(
         16,
         "checkpoints of an earlier log of the same name are kept when a log is created",
-        without("storage.store:LogStore.create", "_forget_earlier"),
+        without("storage.store:LogStore.create", "_checkpoints.forget"),
     ),
     scripted(
         17,
@@ -43,7 +43,7 @@ SCRIPTED = [
     scripted(
         20,
         "DeleteRecords leaves the log start to the next checkpoint",
-        without("storage.store:LogStore.delete_records", "_start_offsets.write"),
+        without("storage.store:LogStore.delete_records", "_checkpoints.write_starts"),
     ),
     scripted(
         21,
@@ -136,7 +136,7 @@ SIMULATED = [
     planted(
         "recovery-point-before-the-sync",
         "the recovery point is written before the sync",
-        returning("storage.store:LogStore._recovery_point", "log.end_offset"),
+        returning("storage.checkpoints:StoreCheckpoints._recovery_point", "log.end_offset"),
     ),
     planted(
         "fetch-answered-twice",

@@ -34,7 +34,7 @@ def committed_values(bootstrap: str, topic: str) -> list[str]:
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """As if the driver had been killed between EndTxn and Spark's commit."""
+    """Leaves a checkpoint as if the driver had been killed between EndTxn and Spark's commit."""
     last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
     (checkpoint / "commits" / str(last)).unlink()
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)

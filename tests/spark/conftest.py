@@ -1,7 +1,7 @@
 """One Spark session and one broker for all tests of the source and the sink.
 
-Tests that need Spark are marked `spark`, and run after all others: at most two at a time, file by file, because each
-process has a session, and so a JVM, of its own. Where Java is missing they are skipped.
+Tests that need Spark are marked `spark`, and run after all others, file by file, because each process has a session,
+and so a JVM, of its own. Where Java is missing they are skipped.
 """
 
 import os
@@ -36,6 +36,9 @@ LONG = {
     "test_damaged_documents",  # beside test_generated_documents
     "test_spark_pipelines",  # beside test_spark_connect
     "test_topic_to_topic_on_two_workers",  # beside the other streams from topic to topic
+    # Beside the same on one machine (test_spark_stream), and one stream and one batch of a cluster.
+    "test_a_topic_deleted_and_made_again_while_a_stream_runs",
+    "test_a_broker_killed_in_the_middle_of_a_stream",
 }
 
 

@@ -1,6 +1,7 @@
 """A program as people write it, started as people start it: `.venv/bin/python program.py BOOTSTRAP CHECKPOINTS`.
 
-It writes and streams with settings that mean nothing here, then starts a query on brokers that are not there.
+It writes and streams with settings that mean nothing here, shows what its workers import, then starts a query on
+brokers that are not there.
 """
 
 import sys
@@ -19,6 +20,13 @@ sink = sink.option("topic", "copies").option("checkpointLocation", f"{sys.argv[2
 query = sink.trigger(availableNow=True).start()
 query.awaitTermination()
 print(sum(progress.numInputRows for progress in query.recentProgress))
+
+
+def imported(_):
+    return [__import__("sys").executable, __import__("pyspark").__file__, __import__("py4j").__file__]
+
+
+print(*spark.sparkContext.parallelize([0], 1).flatMap(imported).collect(), sep="\n")
 
 away = (
     spark.readStream.format("odradek")

@@ -1,7 +1,7 @@
 """What tests of the source and the sink do to topics beside Spark, through another client."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,7 +29,11 @@ class Topics:
             result.result(30)
 
     def fill(
-        self, topic: str, values: list[bytes], partition: int | Callable[[int], int] = 0, **settings: str
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        partition: int | Callable[[int], int] = 0,
+        **settings: str,
     ) -> None:
         """Values to partitions; a value's first bytes are its key."""
         producer = Producer(
@@ -37,7 +41,7 @@ class Topics:
         )
         for index, value in enumerate(values):
             target = partition(index) if callable(partition) else partition
-            producer.produce(topic, key=value[:20], value=value, partition=target)
+            producer.produce(topic, key=value and value[:20], value=value, partition=target)
             if index % 10_000 == 0:
                 producer.poll(0)
         assert producer.flush(60) == 0

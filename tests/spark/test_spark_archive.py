@@ -202,3 +202,14 @@ def test_the_example_of_the_docs(spark, broker, archive, topic, monkeypatch, cap
     exec(example, names)
     assert "|        1|   25|" in capsys.readouterr().out
     assert names["stream"].isStreaming
+
+
+def test_a_gap_is_refused_by_the_source_too(reading, topics, broker, archiver, archive):
+    name = topics.create(partitions=2)
+    topics.fill(name, numbers(0, 20), halves)
+    archiver(name).run_once()
+    topics.fill(name, numbers(20, 40), halves)
+    delete_before(broker, name, 13)
+    with pytest.raises(Exception, match=rf"offsets 10 to 12 of {name}-[01] are gone: it starts at 13 now"):
+        reading(subscribe=name, archive=archive).collect()
+    assert reading(subscribe=name, archive=archive, failOnDataLoss="false").count() == 34

@@ -110,7 +110,7 @@ def test_a_value_of_a_megabyte():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_damaged_records_are_refused_or_read_but_never_believed(seed):
-    """Every byte behind the header may be anything: the answer is an error or rows, and all stays in bounds."""
+    """Every byte behind the header may be anything: the outcome is an error or rows, and all stays in bounds."""
     rng = random.Random(seed)
     batch = bytearray(build_batch(some_records(seed, 20)))
     for _ in range(rng.choice([1, 1, 2, 10])):

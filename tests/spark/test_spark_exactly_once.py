@@ -68,6 +68,18 @@ def test_a_batch_that_runs_again_writes_nothing_and_the_next_one_does(
     assert entry.phases.keys() == {"compute", "send"}
 
 
+def test_a_query_without_a_checkpoint_is_refused(broker, topics, streaming, options):
+    """Spark would give it a temporary one, and write all rows again at the next start."""
+    source = topics.create(partitions=1)
+    topics.fill(source, [b"0"])
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+    query = write_exactly_once(frame.writeStream, options).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=InvalidOption.__name__) as failure:
+        query.awaitTermination()
+    assert "option 'checkpointLocation': must be set for the query" in (sentence_of(failure.value) or "")
+    assert values(broker, options) == []
+
+
 def test_order_of_a_key_headers_and_times_are_kept(spark, broker, options):
     frame = spark.range(4000).selectExpr(
         "cast(id % 7 as string) as key",
@@ -88,9 +100,19 @@ def test_order_of_a_key_headers_and_times_are_kept(spark, broker, options):
 
 
 def test_a_batch_is_written_once_under_its_id(spark, broker, options):
-    frame, name = spark.range(5).selectExpr("cast(id as string) as value"), f"work-{uuid.uuid4()}"
+    """And computed once."""
+    name, computed = f"work-{uuid.uuid4()}", spark.sparkContext.accumulator(0)
+
+    def count(batches):
+        computed.add(1)
+        yield from batches
+
+    frame = (
+        spark.range(5).coalesce(1).selectExpr("cast(id as string) as value").mapInArrow(count, "value string")
+    )
     assert write_once(frame, options, id=name)
     assert not write_once(frame, options, id=name)
+    assert computed.value == 1
     assert values(broker, options) == ["0", "1", "2", "3", "4"]
     assert ledger(broker).entries()[f"once/{name}"].rows == 5
 

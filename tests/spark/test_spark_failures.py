@@ -51,7 +51,7 @@ def test_an_uncaught_error_of_ours_is_told_last_and_others_as_ever(monkeypatch, 
 
 @pytest.fixture
 def spark_process(monkeypatch):
-    """As if Spark had started this process, in which nobody has set up logging."""
+    """Pretends that Spark started this process, in which nobody has set up logging."""
     main = types.SimpleNamespace(__spec__=types.SimpleNamespace(name="pyspark.daemon"))
     monkeypatch.setitem(sys.modules, "__main__", main)
     log = logging.getLogger("odradek")

@@ -49,7 +49,7 @@ def test_where_spark_cannot_run_one_sentence_says_so(monkeypatch):
 
 @pytest.fixture
 def this_python(monkeypatch):
-    """As it is in a program that has just imported the package, with no JVM yet."""
+    """Environment of a program that has just imported the package, with no JVM yet."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     for name in ("SPARK_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", launching.WORKER_PYTHON_RUNS):
         monkeypatch.delenv(name, raising=False)

@@ -189,6 +189,19 @@ def test_how_long_the_sink_waits():
     assert outage_s(outageTimeout="1h") == 3_600
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("0", "0 is less than 1"), ("2147483648", "2147483648 is more than 2147483647"), ("2147483647", None)],
+)
+def test_how_long_a_transaction_may_take(given, message):
+    options = SERVERS | {"topic": "t", "kafka.transaction.timeout.ms": given}
+    if message is None:
+        assert parse_sink_options(options).properties.produce.transaction_timeout_ms == int(given)
+        return
+    with pytest.raises(InvalidOption, match=f"option 'kafka.transaction.timeout.ms': {message}"):
+        parse_sink_options(options)
+
+
 def test_a_sink_may_be_told_that_its_brokers_were_reached_before():
     assert not parse_sink_options(SERVERS | {"topic": "t"}).reached_before
     assert parse_sink_options(SERVERS | {"topic": "t", "reachedbefore": "true"}).reached_before

@@ -1,4 +1,4 @@
-"""What a stream's reader answers to Spark, asked as Spark asks it, on a real broker and without Spark."""
+"""What a stream's reader tells Spark, asked as Spark asks it, on a real broker and without Spark."""
 
 import json
 import logging

@@ -66,7 +66,7 @@ def test_the_topic_may_come_from_a_column_and_is_made_if_brokers_make_topics(spa
 
 
 def test_a_column_timestamp_may_be_left_out(spark, broker, topics):
-    """As Spark's own sink does; then its type does not matter either."""
+    """Spark's own sink leaves it out; then its type does not matter either."""
     name = topics.create(partitions=1)
     before_ms = int(time.time() * 1000)
     frame = spark.sql("SELECT 'a' AS value, '2001-01-01' AS timestamp")

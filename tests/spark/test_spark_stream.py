@@ -195,7 +195,7 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
 
 
 def test_the_first_rows_come_with_the_first_trigger(spark, streaming, topics, tmp_path):
-    """Of which the next is an hour away. A listener tells meanwhile how far the query is behind."""
+    """The next trigger is an hour away. A listener tells meanwhile how far the query is behind."""
     from odradek.spark.lag import LagListener
 
     name = topics.create(partitions=1)

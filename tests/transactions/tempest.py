@@ -24,7 +24,7 @@ from tests.cluster.leader_faults import BROKERS, WHOLE_WITHIN, LeaderFaults
 from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
-from tests.cluster.storm import CONTROLLER, MIN_ISR, Remaker, make_topic
+from tests.cluster.storm import CONTROLLER, MIN_ISR, Remaker, insist_on_topic
 from tests.cluster.storm import SETTINGS as STORM_SETTINGS
 from tests.cluster.watch import Watch, WatchedLoop
 from tests.simulation.connection import Disconnected, Violation
@@ -241,13 +241,7 @@ class Tempest(LeaderFaults):
 
     async def _make_topics(self) -> None:
         for name, partitions, configs in TOPICS:
-            while True:
-                try:
-                    if await make_topic(self._readers[0], name, partitions, MIN_ISR, **configs):
-                        break
-                except Disconnected:
-                    pass
-                await asyncio.sleep(0.1)
+            await insist_on_topic(self._readers[0], name, partitions, MIN_ISR, **configs)
 
     async def _check_end(self) -> None:
         if self.replicated.without_candidates():

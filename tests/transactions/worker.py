@@ -257,7 +257,7 @@ class Instance(ClusterClient):
             raise Fenced
         is_abortable = code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)
         if is_abortable or (self._membership is not None and code in REFUSED_OFFSETS):
-            self.play.count(f"answers of {ErrorCode(code).name}")
+            self.play.count(f"responses with {ErrorCode(code).name}")
             raise Abortable
         raise Violation(f"{what} of {attempt} was answered with {ErrorCode(code).name}")
 

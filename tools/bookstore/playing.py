@@ -39,7 +39,7 @@ def send(bootstrap: str, events: Sequence[Event], show: Callable[[int], None]) -
     waiting = producer.flush(FLUSH_TIMEOUT_S)
     show(acknowledged)
     if failures or waiting:
-        reason = failures[0].str() if failures else f"no answer within {FLUSH_TIMEOUT_S:.0f} seconds"
+        reason = failures[0].str() if failures else f"no response within {FLUSH_TIMEOUT_S:.0f} seconds"
         raise NotDelivered(
             f"{len(failures) + waiting} of {len(events)} events were not acknowledged: {reason}"
         )

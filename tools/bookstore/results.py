@@ -64,7 +64,7 @@ def read_topic(bootstrap: str, topic: str) -> list[Message]:
         while len(ended) < len(partitions):
             message = consumer.poll(READ_TIMEOUT_S)
             if message is None:
-                raise NotRead(f"no answer about {topic} within {READ_TIMEOUT_S:.0f} seconds")
+                raise NotRead(f"no response about {topic} within {READ_TIMEOUT_S:.0f} seconds")
             error = message.error()
             if error is None:
                 found.append(message)

@@ -235,7 +235,7 @@ class Fuzzer:
             self._pool.learn(read_answer(request))
         except Exception as error:
             kind = f"api {request.api_key} v{request.version}"
-            self._watcher.found(f"{kind}: an answer that cannot be read: {error!r}", kind)
+            self._watcher.found(f"{kind}: a response that cannot be read: {error!r}", kind)
 
     # --- the healthy client ---
 
@@ -310,7 +310,7 @@ def read_answer(request: Request) -> Any:
     response, end = codec.read_message(
         response_type(request.api_key), request.version, frame, 9 if tagged else 8
     )
-    assert end == len(frame), "there are bytes behind the answer"
+    assert end == len(frame), "there are bytes behind the response"
     return response
 
 

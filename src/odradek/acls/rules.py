@@ -70,7 +70,7 @@ class Rules:
         return named is not None and named.has(name)
 
     def decide_any(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
-        """Whether this may be done to some resource of the type, by its ACLs alone: whatever exists."""
+        """True if ACLs allow this for some resource of the type, whether or not it exists."""
         if self.decide(principal, host, operation, resource, "hardcode").is_allowed:
             return True  # as Kafka does: without ACLs, a name that nobody has stands for all
         host = one_way(host)

@@ -78,7 +78,7 @@ def _everything(name: str) -> bool:
 
 
 def _visible(services: Services, request: Request) -> Callable[[str], bool]:
-    """Whether the caller may see a topic. (A cursor must not name any other.)"""
+    """Returns a check of whether the caller may see a topic. (A cursor must not name any other.)"""
     if services.authorizer.allows_all:
         return _everything
     may = may_of(services.authorizer, request)

@@ -148,8 +148,8 @@ def retention_warning(topic: str, lag_ms: int, retention_ms: int | None) -> str 
     if retention_ms is None or retention_ms < 0 or lag_ms * 2 < retention_ms:
         return None
     return (
-        f"topic {topic} deletes records after {_duration(retention_ms)}, and its oldest record that is not archived is "
-        f"{_duration(lag_ms)} old: raise its retention.ms, or let the archive run more often, or records will be lost"
+        f"topic {topic} deletes records after {_duration(retention_ms)}, and its oldest record that was not archived "
+        f"was {_duration(lag_ms)} old: raise its retention.ms, or archive it more often, or records will be lost"
     )
 
 

@@ -1,9 +1,10 @@
 """Rows of an archive as Arrow: their columns, how a file is written, and how a range is read in order."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +68,15 @@ class FileWriter:
             self._stream = self._filesystem.open_output_stream(path)
         except OSError as error:
             raise self._refused(error) from None
-        self._writer = pq.ParquetWriter(
+        try:
+            self._writer = self._begun()
+        except OSError as error:
+            self._delete(self._stream.close)
+            raise self._refused(error) from None
+
+    def _begun(self) -> Any:
+        """The writer, which has written the first bytes of the file."""
+        return pq.ParquetWriter(
             self._stream,
             SCHEMA,
             compression="zstd",
@@ -116,11 +125,11 @@ class FileWriter:
 
     def discard(self) -> None:
         """What was written is of no use. A file that cannot be deleted is deleted by a vacuum."""
-        for work in (
-            self._writer.close,
-            self._stream.close,
-            lambda: self._filesystem.delete_file(self._path),
-        ):
+        self._delete(self._writer.close, self._stream.close)
+
+    def _delete(self, *closing: Callable[[], Any]) -> None:
+        works: list[Callable[[], Any]] = [*closing, partial(self._filesystem.delete_file, self._path)]
+        for work in works:
             with suppress(OSError, pa.ArrowInvalid):
                 work()
 
@@ -158,10 +167,23 @@ def read_files(location: Location, paths: Sequence[str], range_: Range) -> Itera
                     for batch in file.iter_batches(row_groups=[number]):
                         yield from _within(batch, range_)
         except FileNotFoundError:
-            raise ArchiveError(
-                f"{location.absolute(path)} is not there any more: it was replaced, and deleted by a vacuum while it "
-                "was to be read. Begin again with the archive's newest version"
-            ) from None
+            raise vacuumed(location, path) from None
+        except (OSError, pa.ArrowInvalid) as error:
+            raise unreadable(location, path, error) from None
+
+
+def unreadable(location: Location, path: str, error: Exception) -> ArchiveError:
+    return ArchiveError(
+        f"cannot read {location.absolute(path)}: {error}. If the file is damaged, restore it from a backup of the "
+        "archive"
+    )
+
+
+def vacuumed(location: Location, path: str) -> ArchiveError:
+    return ArchiveError(
+        f"{location.absolute(path)} is not there any more: it was replaced, and deleted by a vacuum while it was to be "
+        "read. Begin again with the archive's newest version"
+    )
 
 
 def _groups_with(file: Any, range_: Range) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The table of a topic, by delta-rs: no other module reads or writes Delta.
+"""The table of a topic, by delta-rs: no other module of this package reads or writes Delta.
 
 A table carries the topic's id from its creation on, so that a topic that was created again is noticed. Delta keeps
 transaction versions for ever, unless `delta.setTransactionRetentionDuration` says otherwise: it is never set here.
@@ -21,6 +21,7 @@ from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchi
 from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, range_of
 from odradek.archive.location import Location, advice, delta_rs
 from odradek.archive.rows import SCHEMA
+from odradek.delta import DeltaLook
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -36,7 +37,12 @@ class Table:
     """The table of one topic, for one writer or any number of readers."""
 
     def __init__(self, location: Location, table: "DeltaTable") -> None:
-        self.location, self._table = location, table
+        self.location, self._id = location, table.metadata().id
+        self._looks = DeltaLook(location.uri, location.options, location.filesystem, table)
+
+    @property
+    def _table(self) -> "DeltaTable":
+        return self._looks.table
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> "Table":
@@ -49,7 +55,7 @@ class Table:
                 "directory above it"
             ) from None
         except (OSError, delta.exceptions.DeltaError) as error:
-            raise ArchiveError(f"cannot read the archive {location.uri}: {_plain(error)}") from None
+            raise _unreadable(location, error) from None
         return cls(location, found)
 
     @classmethod
@@ -78,15 +84,15 @@ class Table:
         return created
 
     def snapshot(self) -> Snapshot:
-        """The newest version: what the archive has. It is opened anew, because delta-rs looks for later versions only:
-        it would not notice that the table was deleted, and the next commit would leave a hole in the log of a new one.
-        """
-        table_id = self._table.metadata().id
+        """The newest version: what the archive has."""
+        delta = delta_rs()
         try:
-            self._table = Table.open(self.location)._table
-        except MissingArchive:
-            raise TableGone(self._gone("deleted")) from None
-        if self._table.metadata().id != table_id:
+            found = self._looks.again()
+        except (OSError, delta.exceptions.DeltaError) as error:
+            raise _unreadable(self.location, error) from None
+        if found is None:
+            raise TableGone(self._gone("deleted"))
+        if found.metadata().id != self._id:
             raise TableGone(self._gone("deleted and created again"))
         return self.pinned()
 
@@ -231,12 +237,17 @@ def _refused_by(location: Location, work: Callable[[], Result]) -> Result:
         raise _refusal(location, error) from None
 
 
+def _unreadable(location: Location, error: Exception) -> ArchiveError:
+    return ArchiveError(f"cannot read the archive {location.uri}: {_plain(error)}")
+
+
 def _refusal(location: Location, error: Exception) -> ArchiveError:
     return ArchiveError(f"cannot write the archive {location.uri}: {_plain(error)}{advice(error)}")
 
 
 def _plain(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """In one line, without the stack of delta-rs."""
+    return " ".join(str(error).split("\n   0: ")[0].split())
 
 
 def _sync(directory: Path) -> None:

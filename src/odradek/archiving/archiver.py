@@ -5,6 +5,7 @@ by a process that goes on.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,15 @@ class Archiver:
         self._vacuumed_s: dict[str, float] = {}
         self._warned: set[str] = set()
         self._ended: set[str] = set()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let `run` end soon: what is being read is committed, and nothing new is begun."""
+        self._stopping.set()
+
+    def pause(self, seconds: float) -> bool:
+        """A `wait` for `run`: False once `stop` was called."""
+        return not self._stopping.wait(seconds)
 
     def topics(self) -> list[str]:
         """Those that are named, and those that match the pattern now."""
@@ -105,6 +115,8 @@ class Archiver:
 
     def _try(self, topic: str, *, is_first: bool = False) -> None:
         """What passes is tried again, but not at first; what does not ends the topic, and the process with the last."""
+        if self._stopping.is_set():
+            return
         try:
             self._catch_up(topic)
         except (Final, KafkaError, MissingTopic) as error:
@@ -128,6 +140,8 @@ class Archiver:
             self.metrics.take(done)
             self._report(done)
             self._warn_of(done)
+            if self._stopping.is_set():
+                return rows
         if archiver.merge_files():
             self._maybe_vacuum(topic, table)
         return rows
@@ -136,7 +150,7 @@ class Archiver:
         if topic not in self._archivers:
             order = self._order
             location = Location.of(order.archive, topic, order.storage)
-            source = ClusterTopic(order.settings, topic, location)
+            source = ClusterTopic(order.settings, topic, location, self._stopping)
             try:
                 table = Table.open(location)
             except MissingArchive:

@@ -5,6 +5,7 @@ on from there.
 """
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -45,9 +46,13 @@ DECODED = pa.schema(
 
 
 class ClusterTopic:
-    def __init__(self, settings: ClientSettings, topic: str, location: Location) -> None:
-        self._settings, self._topic, self._location = settings, topic, location
-        self._was_reached = self._is_stopped = False
+    """`stopping` lets files end early, once it is set."""
+
+    def __init__(
+        self, settings: ClientSettings, topic: str, location: Location, stopping: threading.Event
+    ) -> None:
+        self._settings, self._topic, self._location, self._stopping = settings, topic, location, stopping
+        self._was_reached = self._has_failed = False
 
     def describe(self) -> Topic:
         with borrow_cluster(self._settings, was_reached=self._was_reached) as cluster:
@@ -63,12 +68,12 @@ class ClusterTopic:
         if not ranges:
             return []
         workers = min(len(ranges), os.cpu_count() or 1)
-        self._is_stopped = False
+        self._has_failed = False
         with ThreadPoolExecutor(workers, thread_name_prefix="archive") as pool:
             try:
                 return list(pool.map(self._write, ranges))
             except BaseException:  # Ctrl-C, too: the other threads end their files early
-                self._is_stopped = True
+                self._has_failed = True
                 pool.shutdown(cancel_futures=True)
                 raise
 
@@ -81,7 +86,7 @@ class ClusterTopic:
                     for batch in batches:
                         writer.append(batch)
                     reached = end
-                    if writer.size >= FILE_BYTES or self._is_stopped:
+                    if writer.size >= FILE_BYTES or self._has_failed or self._stopping.is_set():
                         break
             done = wanted._replace(end=reached)
             if writer.rows:

@@ -12,6 +12,7 @@ from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.output import note, print_line, warn
+from odradek.wording import counted, readable_size
 
 if TYPE_CHECKING:
     from odradek.archiving.archiver import Archiver, Order
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.archiving.rounds import Round
     from odradek.client.settings import ClientSettings
 
+START_ONE = ": start one with 'odradek up', or name another with --bootstrap-server"  # as all commands say
 OUTAGE_S = 600.0  # how long a cluster that was reached before is waited for
 
 Storage = Annotated[
@@ -109,16 +111,16 @@ def _run(order: "Order", interval_s: float | None, port: int | None, *, is_quiet
         archiver = Archiver(order, _silent if is_quiet else _report, warn, metrics)
         if interval_s is None:
             rows = archiver.run_once()
-            print_line(f"{rows} records archived")
+            print_line(f"{counted(rows, 'record')} archived")
         else:
             _watch(archiver, interval_s)
 
 
 def _watch(archiver: "Archiver", interval_s: float) -> None:
-    import threading
+    from odradek.cli.stopping import stopping
 
-    never = threading.Event()
-    archiver.run(lambda: not never.wait(interval_s))
+    with stopping(archiver.stop):
+        archiver.run(lambda: archiver.pause(interval_s))
 
 
 @contextmanager
@@ -126,9 +128,9 @@ def _served(metrics: "Metrics", port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    from odradek.archiving.metrics import serve
+    from odradek.exposition import serve
 
-    server = serve(metrics, port)
+    server = serve(metrics.text, "127.0.0.1", port)
     note(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
     try:
         yield
@@ -139,8 +141,8 @@ def _served(metrics: "Metrics", port: int | None) -> Iterator[None]:
 
 def _report(done: "Round") -> None:
     if done.rows or done.lag:
-        behind = f"{done.lag} offsets to go" if done.lag else "up to date"
-        note(f"{done.topic}: {done.rows} records archived ({done.size / 1e6:.1f} MB), {behind}")
+        behind = f"{counted(done.lag, 'offset')} to go" if done.lag else "up to date"
+        note(f"{done.topic}: {counted(done.rows, 'record')} archived ({readable_size(done.size)}), {behind}")
 
 
 def _silent(done: "Round") -> None:
@@ -177,7 +179,7 @@ def failures_told() -> Iterator[None]:
     """Failures of archives and of the cluster in one line."""
     try:
         from odradek.archive.failures import ArchiveError
-        from odradek.client.cluster import MissingTopic
+        from odradek.client.cluster import NOBODY_REACHED, MissingTopic
         from odradek.client.connection import ConnectionLost
         from odradek.client.deadline import TimedOut
         from odradek.client.properties import InvalidProperty
@@ -201,4 +203,4 @@ def failures_told() -> Iterator[None]:
         ValueError,
         OSError,
     ) as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error).replace(NOBODY_REACHED, START_ONE)) from None

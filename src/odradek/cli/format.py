@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.command_parser import BAD_USAGE, CommandParser
 from odradek.cli.up_failures import FAILED, fail, words_of
-from odradek.cli.up_options import setting
+from odradek.cli.up_options import add_setting_option
 from odradek.cli.up_settings import load_config
 
 if TYPE_CHECKING:
@@ -121,14 +121,7 @@ def argument_parser() -> argparse.ArgumentParser:
         help="Succeed if the directory is already formatted for this node and cluster.",
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="Instead of the file's log.dirs.")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="KEY=VALUE",
-        help="One setting; repeatable.",
-    )
+    add_setting_option(parser)
     parser.add_argument(
         "--json",
         action="store_true",

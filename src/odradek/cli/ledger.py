@@ -16,7 +16,7 @@ from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Group, Option
-from odradek.cli.output import print_columns, print_json, print_line
+from odradek.cli.output import MISSING, print_columns, print_json, print_line
 
 if TYPE_CHECKING:
     from odradek.ledger.record import Entry
@@ -78,13 +78,12 @@ def show(cluster: Access, sink: SinkArgument, as_json: JsonOutput = False) -> No
     with ledger_of(cluster) as ledger:
         entry = ledger.entries().get(sink)
     if entry is None:
-        raise CommandError(f"the ledger has no sink {sink}; 'odradek ledger list' shows those it has")
+        raise CommandError(_unknown(sink))
     if as_json:
         print_json(as_facts(sink, entry))
         return
-    for name, value in as_facts(sink, entry).items():
-        text = ", ".join(f"{one} {ms} ms" for one, ms in value.items()) if name == "phases" else value
-        print_line(f"{name}: {', '.join(text) if isinstance(text, list) else text}")
+    for name, value in _described(sink, entry):
+        print_line(f"{name}: {value}")
 
 
 @app.command()
@@ -101,13 +100,19 @@ def reset(
     """Say which batch of a sink was written last. Without --to, forget the sink.
 
     The process that writes for the sink is fenced. A batch that counts as written and was not is lost; one that was
-    written and does not count is written a second time.
+    written and does not count is written a second time. A query whose sink was forgotten stops at its next batch; a
+    batch of write_once is written again.
     """
-    question = (
-        f"Forget what {sink} has written?" if to is None else f"Let batch {to} of {sink} count as written?"
-    )
-    confirm(question, yes)
     with ledger_of(cluster) as ledger:
+        last = _last_of(ledger, sink)
+        if to is None and last is None:
+            raise CommandError(_unknown(sink))
+        confirm(
+            f"Forget {sink}? Its last batch is {last}."
+            if to is None
+            else f"Let batch {to} of {sink} count as its last? That is {last or 'unknown'} now.",
+            yes,
+        )
         ledger.reset(sink, to)
     print_line(
         f"The ledger has forgotten {sink}."
@@ -116,10 +121,41 @@ def reset(
     )
 
 
+def _last_of(ledger: "Ledger", sink: str) -> str | None:
+    """A record that cannot be read does not keep its operator from replacing it."""
+    from odradek.ledger.record import UnreadableRecord
+
+    try:
+        entry = ledger.entries().get(sink)
+    except UnreadableRecord:
+        return "unreadable"
+    return None if entry is None else str(entry.batch)
+
+
 def as_facts(sink: str, entry: "Entry") -> dict[str, Any]:
     return {"sink": sink, **asdict(entry), "topics": list(entry.topics)}
 
 
 def _row(sink: str, entry: "Entry") -> tuple[object, ...]:
-    written = datetime.fromtimestamp(entry.written_at_ms / 1000, UTC).isoformat(timespec="seconds")
-    return sink, entry.name, entry.batch, entry.rows, entry.milliseconds, written, ", ".join(entry.topics)
+    topics = ", ".join(entry.topics)
+    return sink, entry.name, entry.batch, entry.rows, entry.milliseconds, _written_at(entry), topics
+
+
+def _described(sink: str, entry: "Entry") -> Iterator[tuple[str, object]]:
+    phases = ", ".join(f"{name} {ms} ms" for name, ms in entry.phases.items())
+    yield "sink", sink
+    yield "name", entry.name or MISSING
+    yield "batch", entry.batch
+    yield "rows", entry.rows
+    yield "topics", ", ".join(entry.topics) or MISSING
+    yield "written", _written_at(entry)
+    yield "took", f"{entry.milliseconds} ms" + (f": {phases}" if phases else "")
+    yield "fingerprint of what it read", entry.fingerprint
+
+
+def _written_at(entry: "Entry") -> str:
+    return datetime.fromtimestamp(entry.written_at_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _unknown(sink: str) -> str:
+    return f"the ledger has no sink {sink}; 'odradek ledger list' shows those it has"

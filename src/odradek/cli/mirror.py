@@ -82,19 +82,19 @@ def run(
     with told(as_json):
         from odradek.cli.stopping import stopping
         from odradek.descriptors import claim_descriptors
+        from odradek.exposition import Numbers, serve
         from odradek.mirror.file import load
         from odradek.mirror.running import MirrorRun
-        from odradek.pipeline.run.metrics import Metrics, serve
 
         logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
         settings = load(file)
         claim_descriptors()  # three connections for each partition
-        metrics = Metrics(METRICS)
+        metrics = Numbers(METRICS)
         lines = Lines(as_json, metrics)
         mirror = MirrorRun(settings, lines.tell, once=once, accepts_loss=accept_loss)
         with contextlib.ExitStack() as stack:
             if metrics_port is not None:
-                server = serve(metrics, metrics_host, metrics_port)
+                server = serve(metrics.text, metrics_host, metrics_port)
                 stack.callback(server.shutdown)
                 host, port = server.server_address[:2]
                 lines.tell({"event": "metrics", "url": f"http://{host!s}:{port}/metrics"})

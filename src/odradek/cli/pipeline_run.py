@@ -74,8 +74,9 @@ def _run(
     as_json: bool,
     verbose: bool,
 ) -> None:
+    from odradek.exposition import serve
     from odradek.pipeline.run.display import JsonLines
-    from odradek.pipeline.run.metrics import Metrics, serve
+    from odradek.pipeline.run.metrics import Metrics
     from odradek.pipeline.run.running import PipelineRun, Supervisor
 
     is_live = sys.stdout.isatty() and not as_json
@@ -109,7 +110,7 @@ def _run(
         failed = prepare_all(runs)
         supervisor = Supervisor([one for one in runs if one not in failed])
         if metrics_port is not None:
-            server = serve(metrics, metrics_host, metrics_port)
+            server = serve(metrics.text, metrics_host, metrics_port)
             stack.callback(server.shutdown)
             host, port = server.server_address[:2]
             for one in pipelines:

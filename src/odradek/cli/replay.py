@@ -9,6 +9,7 @@ from odradek.cli.archive import OUTAGE_S, NoProgress, Storage, failures_told, re
 from odradek.cli.arguments import key_value
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.output import note, print_line, warn
+from odradek.wording import counted
 
 if TYPE_CHECKING:
     from odradek.archive.layout import Snapshot
@@ -69,7 +70,7 @@ def replay(
             if isinstance(source, ArchivedTopic):
                 _warn_of_retention(cluster, source.snapshot, target)
             rows = work.run()
-    print_line(f"{rows} records replayed into {target}")
+    print_line(f"{counted(rows, 'record')} replayed into {target}")
 
 
 def _archived(archive: str, topic: str, storage: list[str] | None) -> "Source":

@@ -62,14 +62,7 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
         required=command == "broker",
         help="Settings, as .properties or .toml.",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="KEY=VALUE",
-        help="One setting; repeatable.",
-    )
+    add_setting_option(parser)
     add_output_options(parser)
     if command == "up":
         add_options_of_up(parser)
@@ -144,6 +137,17 @@ def port_number(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port between 0 and 65535")
     return int(text)
+
+
+def add_setting_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="One setting; repeatable.",
+    )
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -149,7 +149,7 @@ class Producer:
             if not self._unanswered:
                 deadline.met()
                 return
-            deadline.pause(self._problem or ConnectionLost("no answer"))
+            deadline.pause(self._problem or ConnectionLost("no response"))
             for outgoing in self._unanswered:
                 self._cluster.forget_leader(outgoing.partition)
             self._start_round()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from odradek.client.settings import ClientSettings, FetchSettings, ProduceSettings
 from odradek.records.compression import Codec
 
+MOST_MS = 2**31 - 1  # what a request has room for
 MAPPED = {
     "bootstrap.servers",
     "client.id",
@@ -165,7 +166,7 @@ class Reader:
         value = self.given.get(name)
         return None if value is None else value.strip()
 
-    def number(self, name: str, default: int, lowest: int = 0) -> int:
+    def number(self, name: str, default: int, lowest: int = 0, highest: int | None = None) -> int:
         value = self.text(name)
         if value is None:
             return default
@@ -175,6 +176,8 @@ class Reader:
             raise InvalidProperty(name, f"{value!r} is not a whole number") from None
         if number < lowest:
             raise InvalidProperty(name, f"{number} is less than {lowest}")
+        if highest is not None and number > highest:
+            raise InvalidProperty(name, f"{number} is more than {highest}")
         return number
 
     def seconds(self, name: str, default_s: float) -> float:
@@ -257,6 +260,6 @@ def _produce_settings(reader: Reader) -> ProduceSettings:
         delivery_timeout_s=reader.seconds("delivery.timeout.ms", default.delivery_timeout_s),
         request_timeout_ms=reader.number("request.timeout.ms", default.request_timeout_ms),
         transaction_timeout_ms=reader.number(
-            "transaction.timeout.ms", default.transaction_timeout_ms, lowest=1
+            "transaction.timeout.ms", default.transaction_timeout_ms, lowest=1, highest=MOST_MS
         ),
     )

@@ -79,7 +79,7 @@ def load_broker_config(
 
 
 def _exposed(settings: Mapping[str, Setting]) -> list[str]:
-    """Of the secrets among the settings, those that are options of the command."""
+    """Returns a warning for each secret that was given as an option of the command."""
     return [
         f"{key}: every user of this machine can read what {OVERRIDE} says: put it into the settings file"
         for key, setting in settings.items()

@@ -16,9 +16,11 @@ from odradek.console.stream import Hub
 from odradek.console.users import read_users
 from odradek.console.watch.lag import LagHistories
 from odradek.console.watch.ledger import LedgerWatch
+from odradek.console.watch.looked import Looked
 from odradek.console.watch.poller import KEEP_S, Poller
 from odradek.console.watch.recent import Recent
 from odradek.console.watch.seen import Seen
+from odradek.ledger.counts import SinkCounts
 
 IMPATIENT = {"request.timeout.ms": "2000", "socket.connection.setup.timeout.ms": "1500"}
 FIRST_LOOK_S = 0.3  # how long the first page waits for the first look; then it says so, and refreshes
@@ -31,6 +33,7 @@ class WatchedCluster:
         # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
         self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
         self.album, self.lags, self.ledger, self.recent = Album(), LagHistories(), LedgerWatch(), Recent()
+        self.counts: Looked[list[SinkCounts]] = Looked()
         self.poller = Poller(watched, lambda parts: hub.publish(name, parts), lambda: hub.count)
 
     @property

@@ -5,8 +5,10 @@ of a sink was written last. Whoever runs batch N again asks the ledger. docs/dec
 
     record      a record of the ledger: what it says, and its bytes
     protocol    pure: what to do next with a batch, by what the ledger and the cluster said
-    topic       the ledger as a topic: created, read, listed, reset
+    compacted   a compacted topic of ours: created, read, listed
+    topic       the ledger as such a topic, and how it is reset
     writer      carries out the protocol's steps on a cluster
+    counts      another topic: what the requirements of pipelines have counted, for whoever shows that
 
 Nothing here knows Spark: whoever has numbered batches can use it.
 """

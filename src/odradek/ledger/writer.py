@@ -128,6 +128,13 @@ class Writer:
                 return Written(self._entry, is_new=True)
             step = protocol.step(self._outcome(step, batch))
 
+    def seen(self, order: Order) -> Written | None:
+        """The batch, if the ledger shows at once that it was written. None: `write` finds out."""
+        entry = self._ledger.seen(self.sink)
+        if entry is None or entry.batch != order.batch or not entry.is_of(order.fingerprint):
+            return None
+        return Written(entry, is_new=False)
+
     def _outcome(self, step: Step, batch: _Batch) -> Outcome:
         """An outage is the caller's to wait for or to report: nothing can be aborted while it lasts."""
         try:

@@ -19,7 +19,7 @@ Not obvious:
   request's frame.
 - A connection has two halves that know little about each other. The transport (`net.stream`) knows sockets and
   frames; the conversation (`serving.conversation`) knows requests. Each is in an explicit state, whose legal moves
-  are a table (`net.states`, `serving.conversation.MOVES`); any other move is a bug of ours, and raises.
+  are a table (`net.states`, `serving.conversation_states`); any other move is a bug of ours, and raises.
 - A connection is greeted before it serves anybody (`net.greeting`). A transport may have a handshake of its own,
   and its receiver exists only after that; then a client on a listener with SASL is held to the few APIs that
   authenticate it (`serving.session`), and on a connection that we open `greet` of its security asks what it has to.

@@ -69,7 +69,7 @@ def _restrict(context: ssl.SSLContext, tls: TlsSettings) -> None:
 
 
 def _trust(context: ssl.SSLContext, trust: Store) -> None:
-    """As in Java, a certificate in the store is trusted even if another one signed it."""
+    """Trust each certificate in the store, as Java does, even if another one signed it."""
     try:
         context.load_verify_locations(cadata=read_store(trust).certificates)
     except (ssl.SSLError, ValueError) as error:

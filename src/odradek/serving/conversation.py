@@ -24,14 +24,13 @@ client could otherwise put its requests behind a Fetch that waits, and leave.
 Greeting. A client that has to authenticate first (`serving.session`) sends small frames until it has, and its transport
 gives it only so much time.
 
-A conversation has one state, and `MOVES` has its legal moves.
+A conversation has one state; `conversation_states` has its legal moves.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from enum import StrEnum
 from typing import Any, Protocol
 
 from odradek.errors import AuthenticationFailed, ProtocolError
@@ -40,6 +39,18 @@ from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
 from odradek.serving import audit
+from odradek.serving.conversation_states import (
+    BEGIN,
+    CLOSED,
+    FULL,
+    GATED,
+    HANDLING,
+    HOLDING,
+    MOVES,
+    READY,
+    REST,
+    Move,
+)
 from odradek.serving.quotas import NO_QUOTAS, ClientQuotas, NoQuotas
 from odradek.serving.refused_login import delay
 from odradek.serving.request import Request
@@ -58,68 +69,6 @@ MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting reques
 # otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
 MAX_WAITING_BYTES = 16 << 20
 MAX_OUTPUT_BYTES = 8 << 20  # responses that a client has not read; beyond that, its requests are not read
-
-
-class State(StrEnum):
-    READY = "ready"  # no frame is held
-    HANDLING = "handling"  # frames that just arrived, or held ones
-    HOLDING = "holding"  # the rest of them: our share of this turn is used up, or a bound is reached
-    GATED = "gated"  # the effect of a request is awaited: later frames are held
-    FULL = "full"  # over a bound: frames are held, or left unread, until responses have been sent
-    IN_LINE = "in line"  # frames are held until it is our turn
-    CLOSED = "closed"
-
-
-class Move(StrEnum):
-    BEGIN = "begin"  # to handle frames
-    HOLD = "hold"
-    GATE = "gate"
-    FILL = "fill"  # be over a bound, with nothing to handle
-    LINE_UP = "line up"
-    REST = "rest"
-    CLOSE = "close"
-
-
-READY, HANDLING, HOLDING, GATED = State.READY, State.HANDLING, State.HOLDING, State.GATED
-FULL, IN_LINE, CLOSED = State.FULL, State.IN_LINE, State.CLOSED
-BEGIN, REST = Move.BEGIN, Move.REST
-
-MOVES: Mapping[State, Mapping[Move, State]] = {
-    READY: {
-        Move.BEGIN: HANDLING,
-        Move.FILL: FULL,
-        Move.CLOSE: CLOSED,
-    },
-    HANDLING: {
-        Move.HOLD: HOLDING,
-        Move.GATE: GATED,
-        Move.REST: READY,
-        Move.CLOSE: CLOSED,
-    },
-    HOLDING: {
-        Move.GATE: GATED,  # by requests that were gathered before, and are handled last
-        Move.FILL: FULL,
-        Move.LINE_UP: IN_LINE,
-        Move.REST: READY,
-        Move.CLOSE: CLOSED,
-    },
-    GATED: {
-        Move.BEGIN: HANDLING,
-        Move.CLOSE: CLOSED,
-    },
-    FULL: {
-        Move.LINE_UP: IN_LINE,
-        Move.REST: READY,
-        Move.CLOSE: CLOSED,
-    },
-    IN_LINE: {
-        Move.BEGIN: HANDLING,
-        Move.CLOSE: CLOSED,
-    },
-    CLOSED: {
-        Move.GATE: CLOSED,  # gathered requests are handled, though no client waits for them
-    },
-}
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]

@@ -58,7 +58,7 @@ def table(
     """A topic with its history, as it is now: what is archived, in union with what the topic has beyond it.
 
     `options` are those of the source, like `kafka.bootstrap.servers`; without them, only what is archived. `storage`:
-    settings of object storage for delta-rs; Spark itself has its own.
+    settings of object storage for delta-rs. If Spark has the jars for that storage, it reads with settings of its own.
     """
     from odradek.spark.one_table import table
 

@@ -271,7 +271,7 @@ class EncodedFrame:
 
 
 def _rows_of(table: pa.Table) -> list[Row]:
-    """As dictionaries; records are views, not copies."""
+    """Returns the rows as dictionaries; records are views, not copies."""
     rows: list[Row] = table.drop_columns("records").to_pylist()
     for row, records in zip(rows, table.column("records"), strict=True):
         row["records"] = records.as_buffer()

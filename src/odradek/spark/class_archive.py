@@ -70,7 +70,7 @@ def _directory() -> Path:
 
 
 def _digest() -> str:
-    """Of all that decides which classes there are: another Java or other jars have other places, sizes or times."""
+    """Digests what decides which classes there are: another Java or other jars have other places, sizes or times."""
     from pyspark.find_spark_home import _find_spark_home
 
     home = os.environ.get("JAVA_HOME")

@@ -97,7 +97,7 @@ class DecodedRows:
 
     @property
     def raw_values(self) -> "Values":
-        from odradek.spark.typed.columns import Values  # which needs PySpark's types
+        from odradek.spark.typed.columns import Values
 
         used = self.state[kernel.VALUE_BYTES]
         return Values(self.values.data[:used], self.values.ends[: self.rows + 1], self.values.valid)
@@ -217,24 +217,16 @@ class ArchiveDecoder:
     def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {"topic": self._topics.of(rows.num_rows)}
         if self._typed is not None:
+            from odradek.spark.typed.columns import Values
+
+            values = Values.of(rows.column("value"))
             kinds = (self._schema.field(name).type for name in ("value", UNDECIDED))
-            columns["value"], columns[UNDECIDED] = self._typed.decode(_values(rows.column("value")), *kinds)
+            columns["value"], columns[UNDECIDED] = self._typed.decode(values, *kinds)
         found = [
             columns[field.name] if field.name in columns else rows.column(field.name).cast(field.type)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(found, schema=self._schema)
-
-
-def _values(column: pa.Array) -> "Values":
-    from odradek.spark.typed.columns import Values
-
-    _, ends, data = column.buffers()
-    count = len(column)
-    numbers = np.frombuffer(ends, np.int32)[column.offset : column.offset + count + 1]
-    whole = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
-    return Values(whole[numbers[0] : numbers[-1]].copy(), numbers - numbers[0], valid)
 
 
 def _numbers(kind: Any, values: npt.NDArray[np.int64]) -> pa.Array:

@@ -25,7 +25,7 @@ STICKY_PARTITION, STICKY_BYTES = 0, 1
 
 @compiled
 def murmur2(data: Bytes, start: int, length: int) -> int:
-    """As Java's clients compute it: 32 bits, little endian, this seed."""
+    """Hashes a key as Java's clients do: 32 bits, little endian, with their seed."""
     mixer, mask = np.uint64(0x5BD1E995), np.uint64(0xFFFFFFFF)
     state = np.uint64(0x9747B28C) ^ np.uint64(length)
     for word in range(length >> 2):

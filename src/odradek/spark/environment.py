@@ -1,4 +1,4 @@
-"""Whether Spark can run here, and if not, one line that says why."""
+"""Finds out whether Spark can run here, and if not, says why in one line."""
 
 import shutil
 from importlib.metadata import PackageNotFoundError, version

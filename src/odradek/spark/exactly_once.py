@@ -79,6 +79,10 @@ class OnceSink:
             for frame in frames:
                 frame.release()
 
+    def seen(self, order: Order) -> Written | None:
+        """For a batch that need not be computed if it was written; `write` knows for certain."""
+        return self._writer.seen(order)
+
     def _encoded(self, part: Part) -> EncodedFrame:
         topic = part.options.topic
         if topic is not None:
@@ -143,5 +147,5 @@ def write_batch(frame: "DataFrame", options: Mapping[str, str], sink: str) -> Wr
         raise InvalidOption("exactly once", "Spark Connect is not supported; use a session in the driver")
     parsed = parse_sink_options(options)
     order = Order(ONCE + sink, 0, ONLY_BATCH)
-    written = OnceSink(parsed.properties, order.sink, sink)
-    return written.write(order, [Part(frame, parsed)], None, was_reached=False)
+    once = OnceSink(parsed.properties, order.sink, sink)
+    return once.seen(order) or once.write(order, [Part(frame, parsed)], None, was_reached=False)

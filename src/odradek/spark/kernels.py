@@ -122,16 +122,17 @@ def _write_records() -> None:
 def _read_json() -> None:
     import numpy as np
     import pyarrow as pa
-    from pyspark.sql.types import StringType, StructType
 
     from odradek.spark.typed.columns import Values
     from odradek.spark.typed.decoders import JsonDecoder
+    from odradek.spark.typed.program import STRING, STRUCT, Field, Shape, compile_shape
 
     text = b'{"a":"b"}'
     values = Values(
         np.frombuffer(text, np.uint8).copy(), np.array([0, len(text)], np.int32), np.ones(1, np.uint8)
     )
-    decoder = JsonDecoder(StructType().add("a", StringType()), "UTC")
+    shape = Shape(STRUCT, below=(Field("a", False, Shape(STRING)),))
+    decoder = JsonDecoder(compile_shape(shape), "UTC")
     found, _ = decoder.decode(values, pa.struct([pa.field("a", pa.string())]), pa.binary())
     assert found.to_pylist() == [{"a": "b"}]
 

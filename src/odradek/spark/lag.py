@@ -16,9 +16,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Callable
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -28,10 +26,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from odradek.exposition import Labels, serve, written
 from odradek.model import TopicPartition
 from odradek.spark.offsets import Offsets, from_checkpoint
 
 METRIC = "odradek_spark_lag_records"
+ABOUT = "Records that a streaming query has not read yet, by partition."
 LOG_INTERVAL_S = 10.0
 MOST_NAMED = 3
 
@@ -104,24 +104,16 @@ class LagListener(StreamingQueryListener):
 
     def metrics(self) -> str:
         """All lags in Prometheus' text format."""
-        return "".join(f"{line}\n" for line in self._metric_lines())
-
-    def _metric_lines(self) -> Iterator[str]:
-        yield f"# HELP {METRIC} Records that a streaming query has not read yet, by partition."
-        yield f"# TYPE {METRIC} gauge"
-        for name, lag in sorted(self.lags.items()):
-            for partition, records in sorted(lag.items()):
-                labels = (
-                    f'query="{_escaped(name)}",topic="{partition.topic}",partition="{partition.partition}"'
-                )
-                yield f"{METRIC}{{{labels}}} {records}"
+        lags: dict[Labels, float] = {
+            (("query", name), ("topic", partition.topic), ("partition", str(partition.partition))): records
+            for name, lag in self.lags.items()
+            for partition, records in lag.items()
+        }
+        return written(METRIC, "gauge", ABOUT, lags)
 
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> int:
         """Serve `metrics` over HTTP until the process ends; returns the port, which the system may choose."""
-        server = ThreadingHTTPServer((host, port), _handler_of(self))
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, name="odradek-lag-metrics", daemon=True).start()
-        return server.server_port
+        return serve(self.metrics, host, port).server_port
 
 
 def describe_lag(lag: Offsets) -> str:
@@ -132,23 +124,3 @@ def describe_lag(lag: Offsets) -> str:
     named = ", ".join(f"{partition} by {records}" for records, partition in behind[:MOST_NAMED])
     rest = f" and {len(behind) - MOST_NAMED} more partitions" if len(behind) > MOST_NAMED else ""
     return f"{sum(records for records, _ in behind)} records behind: {named}{rest}"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _handler_of(listener: LagListener) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = listener.metrics().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """A line for every scrape would drown the program's own."""
-
-    return Handler

@@ -141,6 +141,7 @@ def defaults(master: str | None) -> dict[str, str]:
     quiet = {
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",  # for `archive_scan`
     }
     if not _is_one_machine(master):
         return quiet

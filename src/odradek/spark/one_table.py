@@ -2,12 +2,13 @@
 
 Both sides are pinned when the table is made: a version of the archive, and the last stable offsets of the topic. So
 each record is there once, however often the frame is computed, while archiving and merging go on. Spark reads only the
-columns that are needed, and skips row groups by their statistics of `timestamp`, `offset` and `partition`.
+columns that are needed, and skips row groups by their statistics of `timestamp`, `offset` and `partition`. Where it has
+no jar for the storage of the archive, our own reader scans it (`archive_scan`).
 """
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.archive.describing import describe
 from odradek.archive.failures import RecordsLost
@@ -56,12 +57,36 @@ def _history(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "
     from pyspark.sql.types import StructType
 
     schema = source_schema(include_headers=True)
+    if location.local is None and not _reaches(spark, location.uri):
+        return _scanned(spark, location, snapshot)
     paths = [_for_spark(location.absolute(file.path)) for file in snapshot.files]
     if not paths:
         return spark.createDataFrame([], schema)
     stored = StructType([field for field in schema.fields if field.name != "topic"])
     rows = spark.read.schema(stored).parquet(*paths).withColumn("topic", F.lit(snapshot.topic))
     return rows.select(*schema.fieldNames())
+
+
+def _scanned(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "DataFrame":
+    from odradek.spark.archive_scan import NAME, PUSHDOWN, ArchiveSource, scan_options
+
+    spark.dataSource.register(ArchiveSource)
+    pushdown = (spark.conf.get(PUSHDOWN, "false") or "").lower() == "true"
+    return spark.read.format(NAME).options(**scan_options(location, snapshot, pushdown=pushdown)).load()
+
+
+def _reaches(spark: "SparkSession", uri: str) -> bool:
+    """Whether Spark has a file system for this storage. On Connect it is not asked."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        context: Any = spark.sparkContext
+        files = context._jvm.org.apache.hadoop.fs.FileSystem
+        files.getFileSystemClass(_for_spark(uri).partition("://")[0], context._jsc.hadoopConfiguration())
+    except (Py4JError, PySparkException):
+        return False
+    return True
 
 
 def _tail(spark: "SparkSession", given: Mapping[str, str], now: Topic, snapshot: Snapshot) -> "DataFrame":

@@ -78,7 +78,7 @@ class Planner:
             raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
 
     def resolve(self, limit: Limit, *, is_start: bool) -> Offsets:
-        """Of all existing partitions."""
+        """Returns the offsets of a limit for all existing partitions."""
         partitions = self.partitions()
         if limit.kind == Limit.EARLIEST:
             return self.earliest(partitions)

@@ -7,6 +7,7 @@ anywhere.
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from odradek.ledger.protocol import Adoption
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 ADOPTION = "odradek-ledger.json"
 UTF_8 = "UTF-8"
+TEMPORARY = re.compile(
+    r"temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)  # Spark's, where there is no other
 
 
 class QueryCheckpoint:
@@ -34,8 +38,15 @@ class QueryCheckpoint:
             raise InvalidOption("exactly once", "this is not a batch of a streaming query; use write_once")
         session: Any = batch.sparkSession._jsparkSession
         running = session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+        root = str(running.resolvedCheckpointRoot())
+        if TEMPORARY.fullmatch(root.rsplit("/", 1)[-1]):
+            raise InvalidOption(
+                "checkpointLocation",
+                "must be set for the query, with .option('checkpointLocation', …): Spark would delete its own, and the "
+                "next start would write all rows again",
+            )
         hadoop = session.sessionState().newHadoopConf()
-        return cls(query_id, str(running.resolvedCheckpointRoot()), str(running.name() or ""), jvm, hadoop)
+        return cls(query_id, root, str(running.name() or ""), jvm, hadoop)
 
     def fingerprint(self, batch: int) -> str:
         """What the batch reads: Spark writes it down before the batch runs, and never changes it."""

@@ -137,5 +137,5 @@ def _remedy(field: StructField) -> str:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether nulls are allowed makes no difference."""
+    """Compares two types; whether they allow nulls makes no difference."""
     return one.simpleString() == other.simpleString()

@@ -226,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest if highest is None else share_out(highest, begun, latest)
 
     def _waits_for_more(self, begun: Offsets, latest: Offsets) -> bool:
-        """Whether to wait for more rows, and not yet for too long. AvailableNow does not wait."""
+        """True while there are too few rows and the longest wait is not over. AvailableNow does not wait."""
         lowest = self._options.min_offsets_per_trigger
         if lowest is None or self._available_now:
             return False

@@ -53,7 +53,7 @@ def spare_what_stays() -> None:
 
 
 def is_spark_process() -> bool:
-    """Whether Spark started this process, so that no code of the user has set it up."""
+    """True if Spark started this process, so that no code of the user has set it up."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")
 

@@ -1,7 +1,8 @@
-"""The columns of a table of a query: the fields of JSON objects, and what every record has.
+"""The columns of a table of a query: the fields of the values, and what every record has.
 
-Each field is an expression over the text of the value, so a query parses only the fields that it names. A value that is
-no JSON object has nulls there; one of another type than the column has a null.
+Each field of a JSON object is an expression over the text of the value, so a query parses only the fields that it
+names. A value that is no JSON object has nulls there; one of another type than the column has a null. Fields of Avro
+are those of `record`, a value that is decoded as a whole (`avro_values`).
 """
 
 import json
@@ -16,6 +17,10 @@ RECORD = {
     "_partition": '"partition"',
     "_offset": '"offset"',
     "_timestamp": '"timestamp"',
+    "_headers": (
+        "list_transform(headers, lambda one: "
+        "{'key': one.key, 'value': coalesce(try(decode(one.value)), one.value::VARCHAR)})"
+    ),
 }
 TEXT = "coalesce(try(decode(value)), value::VARCHAR)"
 LEAST_SHARE = 0.5  # of the values that are JSON objects, in a topic of JSON
@@ -25,14 +30,17 @@ class BadSchema(ValueError):
     """A schema that cannot be used; the message says why."""
 
 
-def view(raw: str, fields: Mapping[str, str]) -> str:
-    """The query that gives a table its columns. `fields`: an expression over `text`, by name."""
+def view(raw: str, fields: Mapping[str, str], function: str | None = None) -> str:
+    """The query that gives a table its columns. `fields`: an expression for each, over `document`, the text of a value
+    that is JSON, or over `record`, what the function makes of it."""
     own = {name: expression for name, expression in RECORD.items() if name not in fields}
     columns = ", ".join(
         f"{expression} AS {identifier(name)}" for name, expression in {**fields, **own}.items()
     )
-    valid = "CASE WHEN json_valid(text) THEN text END AS document" if fields else "NULL AS document"
-    inner = f"SELECT *, {valid} FROM (SELECT *, {TEXT} AS text FROM {raw})"
+    decoded = "CASE WHEN json_valid(text) THEN text END AS document"
+    if function is not None:
+        decoded = f"{identifier(function)}(value) AS record"
+    inner = f"SELECT *, {decoded} FROM (SELECT *, {TEXT} AS text FROM {raw})"
     return f"SELECT {columns} FROM ({inner})"
 
 

@@ -1,6 +1,7 @@
 """A query, from its text to its result as Arrow."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import pyarrow as pa
 from odradek.sql.columns import BadSchema, first_line
 from odradek.sql.reading import TopicReader
 from odradek.sql.tables import Settings, Tables
+
+IN_QUOTES = "Names with dots or dashes are written in double quotes"
+KINDS = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+CHANGES = {"INSERT", "UPDATE", "DELETE", "DROP", "ALTER"}
 
 
 class BadQuery(ValueError):
@@ -37,14 +42,21 @@ def named_in(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str
     tree = json.loads(row[0])
     if tree.get("error"):
         if tree.get("error_type") == "not implemented":  # not a SELECT
-            return set(connection.get_table_names(query)), set()
-        raise BadQuery(f"{tree.get('error_type', 'error')}: {tree.get('error_message', 'cannot be parsed')}")
+            return _other_than_select(connection, query), set()
+        raise BadQuery(f"{tree.get('error_message', 'the query cannot be parsed')}. {IN_QUOTES}")
     tables, parts = set[str](), set[str]()
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
             tables.add(node["table_name"])
         parts |= {one["key"] for one in node.get("cte_map", {}).get("map", ())}
     return tables, parts
+
+
+def _other_than_select(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    kinds = {one.type.name for one in connection.extract_statements(query)}
+    if kinds & CHANGES:
+        raise BadQuery("topics and archives are read by SQL, not changed: 'odradek produce' writes records")
+    return set(connection.get_table_names(query))
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -63,15 +75,18 @@ def _add_tables(tables: Tables, settings: Settings, names: set[str], parts: set[
     for name in sorted(names - parts - set(found)):
         if not Path(name).exists():
             raise BadQuery(
-                f"there is no topic, archive or file {name!r}. Names with dots or dashes are written in double quotes; "
-                "'odradek topic list' shows the topics"
+                f"there is no topic, archive or file {name!r}. {IN_QUOTES}; 'odradek topic list' shows the topics"
             )
 
 
 def _explained(error: duckdb.Error) -> str:
-    if isinstance(error, duckdb.BinderException) and "not found" in str(error):
-        return f"{first_line(error)}. Columns are those of a topic's first and last values: name others with --schema"
-    return first_line(error)
+    _, of_ours, sentence = str(error).partition(f"{BadSchema.__name__}: ")  # raised while values were decoded
+    if of_ours:
+        return sentence.splitlines()[0]
+    text = KINDS.sub("", first_line(error)).rstrip("!.")
+    if isinstance(error, duckdb.BinderException) and "not found" in text:
+        return f"{text}. Columns are those of a topic's first and last values: name others with --schema"
+    return f"{text}. {IN_QUOTES}" if isinstance(error, duckdb.CatalogException) else text
 
 
 __all__ = ["BadQuery", "BadSchema", "run"]

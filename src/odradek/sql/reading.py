@@ -1,7 +1,7 @@
 """The committed records of a topic's partitions as an Arrow table, with the columns of an archive."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 from odradek.archive.describing import describe
 from odradek.archive.layout import Range
 from odradek.archive.planning import Topic
+from odradek.archive.rows import HEADERS
 from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, borrow_cluster
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.client.settings import ClientSettings, FetchSettings
@@ -23,6 +24,7 @@ SCHEMA = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", HEADERS),
     ]
 )
 FETCH = FetchSettings(read_committed=True)
@@ -105,5 +107,11 @@ def _batch(records: list[Any], partition: int) -> pa.RecordBatch:
         pa.array([partition] * len(records), pa.int32()),
         pa.array([one.offset for one in records], pa.int64()),
         pa.array([one.timestamp * 1000 for one in records], pa.int64()).cast(SCHEMA.field("timestamp").type),
+        pa.array([_headers(one.headers) for one in records], HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _headers(headers: Sequence[tuple[bytes, bytes | None]]) -> list[dict[str, Any]] | None:
+    """As the kernel has them."""
+    return [{"key": key.decode(errors="replace"), "value": value} for key, value in headers] or None

@@ -8,25 +8,31 @@ import duckdb
 import pyarrow as pa
 
 from odradek.archive.failures import Final, MissingArchive
-from odradek.archive.layout import ArchivedFile, Snapshot
+from odradek.archive.layout import ArchivedFile, Snapshot, total_rows
 from odradek.archive.location import Location
 from odradek.archive.planning import check_tail
+from odradek.archive.rows import unreadable, vacuumed
 from odradek.sql import columns
+from odradek.sql.avro_values import AvroValues, newest_schema
 from odradek.sql.columns import identifier
-from odradek.sql.reading import SCHEMA, TopicReader
+from odradek.sql.reading import SCHEMA, SMALL, TopicReader
 
 SAMPLED = 5000  # values that decide on the columns, from each end
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`schemas`: columns by topic; those of the empty name are for every topic. Times are in milliseconds."""
+    """`schemas`: columns of JSON by topic; `avro`: Avro schemas. Those of the empty name are for every topic. With a
+    registry, topics that have a schema there are Avro, too. Times are in milliseconds.
+    """
 
     archive: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     from_ms: int | None = None
     to_ms: int | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
+    avro: Mapping[str, str] = field(default_factory=dict)
+    registry: str | None = None
 
 
 class Tables:
@@ -45,20 +51,21 @@ class Tables:
         if history is None and tail is None:
             return False
         self.archived += history is not None
-        parts, samples = [], []
+        parts, samples, rows = [], [], 0
         if tail is not None:
             parts.append(self._register(f"tail of {name}", tail))
             samples.append(_ends_of(tail))
-        if history is not None and (dataset := self._dataset(name, history)) is not None:
+            rows += tail.num_rows
+        if history is not None:
+            dataset = self._dataset(name, history)
             parts.append(self._register(f"archive of {name}", dataset))
             samples.append(dataset.head(SAMPLED, columns=["value"]))
+            rows += total_rows(history.files)
         names = ", ".join(f'"{column}"' for column in SCHEMA.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts)
         raw = f"(SELECT * FROM ({union}) {self._within()})"
-        sample = self._register(
-            f"sample of {name}", pa.concat_tables([one.select(["value"]) for one in samples])
-        )
-        query = columns.view(raw, self._fields(name, sample))
+        sample = pa.concat_tables([one.select(["value"]) for one in samples])
+        query = self._view(name, raw, sample, is_small=rows <= SMALL)
         self._connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {query}")
         return True
 
@@ -66,12 +73,29 @@ class Tables:
         self._connection.register(name, rows)
         return identifier(name)
 
-    def _fields(self, name: str, sample: str) -> dict[str, str]:
+    def _view(self, name: str, raw: str, sample: pa.Table, *, is_small: bool) -> str:
+        values = self._avro_values(name)
+        if values is not None:
+            found = sample["value"].drop_null().to_pylist()
+            return columns.view(
+                raw, values.fields(self._connection, found, is_small=is_small), values.function
+            )
         schemas = self._settings.schemas
         ddl = schemas.get(name, schemas.get(""))
         if ddl is not None:
-            return columns.given(self._connection, ddl)
-        return columns.inferred(self._connection, sample)
+            return columns.view(raw, columns.given(self._connection, ddl))
+        sampled = self._register(f"sample of {name}", sample)
+        return columns.view(raw, columns.inferred(self._connection, sampled))
+
+    def _avro_values(self, name: str) -> AvroValues | None:
+        """None if the values of the topic are no Avro, as far as we were told. What names the topic comes first."""
+        settings = self._settings
+        schema = settings.avro.get(name)
+        if schema is None and name not in settings.schemas:
+            schema = settings.avro.get("")
+            if schema is None and settings.registry is not None:
+                schema = newest_schema(settings.registry, name)
+        return None if schema is None else AvroValues(name, schema, settings.registry)
 
     def _within(self) -> str:
         bounds = ((">=", self._settings.from_ms), ("<", self._settings.to_ms))
@@ -124,7 +148,13 @@ class Tables:
         paths = [one.path for one in snapshot.files if self._is_wanted(one)]
         if not paths:
             return ds.dataset(SCHEMA.empty_table())
-        return ds.dataset(paths, filesystem=self._location(name).filesystem(), format="parquet")
+        location = self._location(name)
+        try:
+            return ds.dataset(paths, filesystem=location.filesystem(), format="parquet")
+        except (OSError, pa.ArrowInvalid) as error:
+            path = next((one for one in paths if one in str(error)), paths[0])
+            is_gone = isinstance(error, FileNotFoundError)
+            raise vacuumed(location, path) if is_gone else unreadable(location, path, error) from None
 
     def _is_wanted(self, file: ArchivedFile) -> bool:
         from_ms, to_ms = self._settings.from_ms, self._settings.to_ms

@@ -6,7 +6,7 @@
     producers/   what a log remembers about its producers, and the snapshots of that
     log/         one partition's log: append, read, cut; its leader epochs; opening and recovering it; its retention
     compaction/  which log to compact, the process that does it, and what is kept of a batch
-    store        all logs of a data directory, and their checkpoints; `upkeep` maintains them
+    store        all logs of a data directory; `upkeep` maintains them, `checkpoints` are files about all of them
     config       what a topic's settings mean for its logs
 
 Each imports only from those above it in this list; `config` from none.
@@ -41,7 +41,7 @@ Not obvious:
   record, a gap in the offsets is never damage, and a log without a topic is renamed, not deleted: the metadata may
   have lost the topic. A log is deleted only if this node has applied the committed record that removed the topic
   with its id, in this start or later (`storage.strays`).
-- A recovery point never names what is not committed (`LogStore.checkpoint`), because that may be truncated. So a
+- A recovery point never names what is not committed (`storage.checkpoints`), because that may be truncated. So a
   log that ends before its recovery point has lost committed records: it is damaged until it is in sync again, over
   restarts too, and its broker registers as after a crash. The file missing-records-checkpoint remembers it, not the
   recovery point: that goes back, because what the log copies next is not synced yet.

@@ -2,13 +2,11 @@
 
 The directory belongs to one broker (`.lock`). A marker left by a clean shutdown says that nothing needs
 recovery; it is removed before any log is opened, so that a crash while opening is not taken for a clean
-stop. What the logs themselves do not say is in checkpoint files: how far they were synced, where they
-start, what was committed.
+stop. What the logs themselves do not say is in checkpoint files (`checkpoints`).
 
-Checkpoints are by name, but a name may be used again by another topic. So before a log is created, the
-entries under its name are removed from the files, and only then is its directory created: a log never
-exists together with the entry of an earlier one. Deleting needs no space on the disk: it renames the
-directory, and the entries are removed with the next checkpoint or the next log of that name.
+Before a log is created, the entries of an earlier one of that name are removed from these files, and only then is
+its directory created: a log never exists together with the entry of another. Deleting needs no space on the disk: it
+renames the directory, and the entries are removed with the next checkpoint or the next log of that name.
 
 A log start offset that a client asked for is on disk before the client gets its response, so deleted records do not
 reappear; one that retention moved is written right after. The records below it are synced before that, so a log
@@ -25,13 +23,13 @@ import errno
 import logging
 import random
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
+from odradek.storage.checkpoints import StoreCheckpoints
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import (
     DELETE_SUFFIX,
@@ -43,27 +41,20 @@ from odradek.storage.directories import (
 )
 from odradek.storage.disk.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
     DAMAGED,
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    MISSING_RECORDS,
     PARTITION_METADATA,
-    RECOVERY_POINTS,
-    MalformedCheckpoint,
-    OffsetCheckpoint,
     clean_shutdown_marker,
     read_topic_id,
     write_atomically,
 )
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
-from odradek.storage.disk.sync import SyncTicket, sync_tickets
 from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log, list_log_files, open_log
 from odradek.storage.log.recovery import Opening
 from odradek.storage.log.report import RecoveryReport
+from odradek.storage.log.syncing import sync_logs
 from odradek.storage.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.storage.segments.damage import Damages
 from odradek.storage.strays import Strays
@@ -72,7 +63,6 @@ from odradek.storage.upkeep import Upkeep
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
-LOGS_OF_A_SYNC = 256
 
 # Whether the metadata knows this partition of the topic with this id.
 Expected = Callable[[TopicPartition, uuid.UUID], bool]
@@ -95,14 +85,8 @@ class LogStore:
         self._config_for = config_for or (lambda topic: LogConfig())
         self._rng = rng
         self._lock = files.lock(f"{directory}/{LOCK_FILE}")
-        self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
-        self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
-        self._high_watermarks = OffsetCheckpoint(files, self.path(HIGH_WATERMARKS))
-        self._missing_records = OffsetCheckpoint(files, self.path(MISSING_RECORDS))
-        self._has_deleted = False  # the cleaner's checkpoint may name logs that are gone
-        self.needs_checkpoint = False  # a log was deleted, or the last checkpoint failed
         self.logs: dict[TopicPartition, Log] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
+        self._checkpoints = StoreCheckpoints(files, directory, self.logs)
         self.deletions = Deletions()
         self.damages = Damages()
         self.marked: dict[TopicPartition, Log] = {}  # damaged, to be copied from other replicas
@@ -136,6 +120,15 @@ class LogStore:
         return f"{self.directory}/{name}"
 
     @property
+    def needs_checkpoint(self) -> bool:
+        return self._checkpoints.are_due
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """High watermarks as of the last checkpoint."""
+        return self._checkpoints.high_watermarks
+
+    @property
     def has_damaged_logs(self) -> bool:
         return self.damages.found > 0 or any(log.missing_until for log in self.logs.values())
 
@@ -154,8 +147,7 @@ class LogStore:
         """Open every log that is expected, and set the others aside; give `config_for` if it was not known when the
         directory was locked. The logs of `deleted_topics` are deleted instead."""
         self._config_for = config_for or self._config_for
-        recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
-        high_watermarks, missing = self._high_watermarks.read(), self._missing_records.read()
+        checkpoints = self._checkpoints.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
         self.report.was_clean = self.was_clean
@@ -170,20 +162,15 @@ class LogStore:
         for name in self._find_logs(directories, now_ms):
             opening = Opening(
                 self.was_clean,
-                recovery_points.get(name, 0),
-                start_offsets.get(name, 0),
-                missing_until=missing.get(name, 0),
+                checkpoints.recovery_points.get(name, 0),
+                checkpoints.start_offsets.get(name, 0),
+                missing_until=checkpoints.missing.get(name, 0),
             )
             is_complete &= self._open_log(name, opening, is_expected, deleted_topics, now_ms)
         if not is_complete:
             self._files.sync_directory(self.directory)
-        self.high_watermarks = {
-            name: min(high_watermarks[name], log.end_offset)
-            for name, log in self.logs.items()
-            if name in high_watermarks
-        }
-        self._drop_clean_offsets()
-        self._sync(list(self.logs.values()))
+        self._checkpoints.opened(checkpoints.high_watermarks)
+        sync_logs(self._files, self.logs.values())
         self._try_to_checkpoint()
         self.upkeep.begin(
             [log for log in self.logs.values() if log.active.size > 0 or len(log.segments) > 1], now_ms
@@ -278,16 +265,6 @@ class LogStore:
             reason,
         )
 
-    def _drop_clean_offsets(self) -> None:
-        """The cleaner owns its checkpoint, but only here is it known which logs are gone. If an entry were taken for
-        another log's, compaction could keep a value and drop the tombstone after it."""
-        checkpoint = OffsetCheckpoint(self._files, self.path(CLEANER_OFFSETS))
-        try:
-            offsets = checkpoint.read()
-        except MalformedCheckpoint:
-            return  # the cleaner starts from scratch
-        checkpoint.write({name: offset for name, offset in offsets.items() if name in self.logs})
-
     def _try_to_checkpoint(self) -> None:
         """Remove entries of logs that are gone, and correct those found to be wrong. After a clean stop nothing is
         written."""
@@ -309,7 +286,7 @@ class LogStore:
     ) -> Log:
         """Raises OSError if it cannot be created, and removes the remains."""
         assert topic_partition not in self.logs
-        self._forget_earlier(topic_partition)
+        self._checkpoints.forget(topic_partition)
         directory = self.path(str(topic_partition))
         is_new = self._check_free(directory)
         try:
@@ -321,21 +298,6 @@ class LogStore:
             raise
         self._add(log)
         return log
-
-    def _forget_earlier(self, topic_partition: TopicPartition) -> None:
-        """Remove the checkpoint entries of an earlier log of this name, before the new one exists."""
-        self.high_watermarks.pop(topic_partition, None)
-        checkpoints = (
-            self._recovery_points,
-            self._start_offsets,
-            self._high_watermarks,
-            self._missing_records,
-        )
-        if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
-            self.checkpoint({})
-        if self._has_deleted:
-            self._drop_clean_offsets()
-            self._has_deleted = False
 
     def _check_free(self, directory: str) -> bool:
         """The remains of an attempt to create a log are overwritten; records never are, whoever's they may be. True if
@@ -355,7 +317,7 @@ class LogStore:
         """
         if not topic_partitions:
             return
-        self.needs_checkpoint = self._has_deleted = True
+        self._checkpoints.are_due = self._checkpoints.has_deleted = True
         failure: OSError | None = None
         for topic_partition in topic_partitions:
             try:
@@ -372,7 +334,7 @@ class LogStore:
         self._files.rename(log.directory, directory)
         del self.logs[topic_partition]
         self.marked.pop(topic_partition, None)
-        self.high_watermarks.pop(topic_partition, None)
+        self._checkpoints.deleted(topic_partition)
         self.upkeep.remove(log)
         log.move(directory)
 
@@ -405,12 +367,12 @@ class LogStore:
                     errors[name] = error
         try:
             if moved:
-                self._start_offsets.write(self._log_start_offsets() | moved)
+                self._checkpoints.write_starts(moved)
         except OSError as error:
             logger.error(
                 "cannot delete records, because their log start offsets cannot be written: %s", error
             )
-            self.needs_checkpoint = True
+            self._checkpoints.are_due = True
             refusal = KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The log start offset was not written: {error}"
             )
@@ -438,10 +400,10 @@ class LogStore:
     def _write_start_offsets(self, moved: Mapping[TopicPartition, int]) -> bool:
         """True if what is before them may be deleted. On a full disk it must: that makes room."""
         try:
-            self._start_offsets.write({**self._log_start_offsets(), **moved})
+            self._checkpoints.write_starts(moved)
         except OSError as error:
             logger.warning("cannot write log start offsets, trying again: %s", error)
-            self.needs_checkpoint = True
+            self._checkpoints.are_due = True
             return error.errno in (errno.ENOSPC, errno.EDQUOT)
         return True
 
@@ -451,70 +413,19 @@ class LogStore:
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int], *, is_last: bool = False) -> None:
         """Write how far each log is synced, where it starts and what is committed, if that changed. The last one, when
         the store is closed, names the ends of all logs: nothing is truncated after it."""
-        self.needs_checkpoint = True
-        self.high_watermarks.update(high_watermarks)
-        # First: the recovery point of such a log goes back, and then nothing else says that records are missing.
-        self._write_missing_records()
-        self._recovery_points.write(
-            {name: self._recovery_point(log, is_last) for name, log in self.logs.items()}
-        )
-        self._start_offsets.write(self._log_start_offsets())
-        self._high_watermarks.write({name: self.high_watermarks.get(name, 0) for name in self.logs})
-        self.needs_checkpoint = False
+        self._checkpoints.write(high_watermarks, is_last=is_last)
 
     def miss_nothing(self, log: Log) -> None:
         """Forget at once that a log had lost records: it is in sync again. A broker that is killed before the file
         says so comes back with a log that counts as damaged, and it may be the only one that could lead."""
         log.missing_until = 0
         try:
-            self._write_missing_records()
+            self._checkpoints.write_missing_records()
         except OSError as error:
             logger.warning(
                 "cannot write that %s is whole again, trying again: %s", log.topic_partition, error
             )
-            self.needs_checkpoint = True
-
-    def _write_missing_records(self) -> None:
-        self._missing_records.write(
-            {name: log.missing_until for name, log in self.logs.items() if log.missing_until}
-        )
-
-    def _recovery_point(self, log: Log, is_last: bool) -> int:
-        """Up to where a log is synced, but no further than is committed: what is not may be truncated, and then a log
-        that ends before its recovery point would look damaged."""
-        committed = log.synced_offset if is_last else self.high_watermarks.get(log.topic_partition, 0)
-        return min(log.synced_offset, committed)
-
-    def _log_start_offsets(self) -> dict[TopicPartition, int]:
-        return {name: log.log_start_offset for name, log in self.logs.items() if log.log_start_offset > 0}
-
-    def _sync(self, logs: list[Log]) -> None:
-        """Sync these logs together, as many at a time as may have their files open."""
-        unsynced = deque(logs)
-        while unsynced:
-            tickets = self._take_tickets(unsynced)
-            errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
-            for (log, ticket), error in zip(tickets, errors, strict=True):
-                log.complete_sync(ticket, error)
-                if ticket.is_partial and error is None:
-                    unsynced.append(log)
-
-    def _take_tickets(self, unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
-        """Takes the next logs, as many as there are descriptors for: they are free again after the sync."""
-        tickets: list[tuple[Log, SyncTicket]] = []
-        count = 0
-        while unsynced and len(tickets) < LOGS_OF_A_SYNC and count < self._files.max_open:
-            try:
-                ticket = unsynced[0].begin_sync()
-            except KafkaError:
-                if not tickets:
-                    raise
-                break
-            log = unsynced.popleft()
-            if ticket is not None:
-                tickets.append((log, ticket))
-                count += len(ticket.files)
-        return tickets
+            self._checkpoints.are_due = True
 
     # Closing
 
@@ -541,7 +452,7 @@ class LogStore:
             if log.failed or not self._persist(log):
                 unclean.append(log)
             yield
-        self._sync(list(self.logs.values()))
+        sync_logs(self._files, self.logs.values())
         yield
         try:
             self.checkpoint(high_watermarks, is_last=True)

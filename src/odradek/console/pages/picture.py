@@ -197,7 +197,7 @@ def topic_picture(ask: Ask, seen: Seen, topic: str) -> PictureView:
 
 
 def squares_of(topic: TopicSeen, first: int, width: int) -> tuple[list[Square], int]:
-    """Of all partitions, or of those around the one that is wanted if they are too many for a screen."""
+    """Returns a square for each partition, or for those around the wanted one if a screen cannot hold all."""
     begin = first // MOSAIC_MOST * MOSAIC_MOST
     placed = mosaic(min(len(topic.leaders) - begin, MOSAIC_MOST), width)
     return [

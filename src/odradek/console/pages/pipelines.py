@@ -1,11 +1,12 @@
 """Pipelines, wherever they run: what they write to the ledger, the groups they commit to, and their dead letters.
 
-Nothing is asked of a pipeline itself. A sink that writes exactly once notes each batch in the ledger of the cluster;
-each query commits the offsets of its finished batches to a group; dead letters are records of a topic.
+Nothing is asked of a pipeline itself. A sink that writes exactly once notes each batch in the ledger of the cluster; a
+run tells the cluster what its requirements have counted; each query commits the offsets of its finished batches to a
+group; dead letters are records of a topic.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from odradek.admin.dead_letters import Letter
 from odradek.admin.failures import AdminError, NoContact
@@ -25,6 +26,8 @@ from odradek.console.requests import Ask, NotFound, doc
 from odradek.console.users import Role
 from odradek.console.watch.ledger import SinkHistory
 from odradek.console.watch.seen import GroupSeen, Seen
+from odradek.ledger.counts import NAME as COUNTS_TOPIC
+from odradek.ledger.counts import CountsTopic, SinkCounts
 from odradek.ledger.record import Entry, UnreadableRecord
 from odradek.ledger.topic import Ledger
 from odradek.wording import count_of
@@ -58,6 +61,19 @@ class SinkRow:
 
 
 @dataclass(frozen=True)
+class UnmetRow:
+    """Rows on their way to a sink that did not meet a requirement, since the sink's last reset."""
+
+    pipeline: str
+    sink: str
+    stage: str
+    requirement: str
+    action: str
+    rows: int
+    counted_at_ms: int
+
+
+@dataclass(frozen=True)
 class LetterTopic:
     topic: str
     record_count: int | None
@@ -67,6 +83,8 @@ class LetterTopic:
 class PipelineList:
     sinks: list[SinkRow]
     problem: str | None  # of the ledger
+    unmet: list[UnmetRow]
+    unmet_problem: str | None
     queries: list[GroupSeen]
     letter_topics: list[LetterTopic]
 
@@ -83,9 +101,40 @@ def view(ask: Ask) -> PipelineList:
     except AdminError as error:
         problem = str(error)
     rows.sort(key=lambda row: -row.written_at_ms)
+    unmet, unmet_problem = _unmet(ask, COUNTS_TOPIC in topics)
     queries = [one for name, one in (seen.groups or {}).items() if name.startswith(GROUP_PREFIX)]
     letters = [LetterTopic(name, _count(seen, name)) for name in topics if is_letter_topic(name)]
-    return PipelineList(rows, problem, queries, letters)
+    return PipelineList(rows, problem, unmet, unmet_problem, queries, letters)
+
+
+def _unmet(ask: Ask, is_there: bool) -> tuple[list[UnmetRow], str | None]:
+    """With what keeps us from knowing."""
+    if not is_there:
+        return [], None
+    try:
+        _check_contact(ask.cluster.seen)
+        found = ask.cluster.counts.look(lambda: _counts(ask))
+    except AdminError as error:
+        return [], str(error)
+    return unmet_rows(found), None
+
+
+def _counts(ask: Ask) -> list[SinkCounts]:
+    try:
+        with reaching(ask.cluster.access) as cluster:
+            return CountsTopic(cluster).entries()
+    except UnreadableRecord as error:
+        raise AdminError(str(error)) from None
+
+
+def unmet_rows(found: list[SinkCounts]) -> list[UnmetRow]:
+    """By pipeline, sink and stage; within a stage, what most rows did not meet comes first."""
+    rows = [
+        UnmetRow(each.pipeline, each.sink, **asdict(one), counted_at_ms=each.counted_at_ms)
+        for each in found
+        for one in each.unmet
+    ]
+    return sorted(rows, key=lambda row: (row.pipeline, row.sink, row.stage, -row.rows))
 
 
 def _check_contact(seen: Seen) -> None:

@@ -335,7 +335,7 @@ class Tiling:
 
 
 def tiles(count: int, width: int) -> Tiling:
-    """As many as fit beside each other, all of one width."""
+    """Places as many tiles beside each other as fit, all of one width."""
     width = clamped(width)
     across = max(1, (width + TILE_GAP) // (TILE_WIDTH + TILE_GAP))
     across = min(across, max(count, 1))

@@ -8,7 +8,8 @@
     groups        groups and their lag
     lag           the lag of groups that somebody looks at, over time
     transactions  open ones
-    ledger        what sinks have written exactly once, when somebody looks
+    looked        what is read when somebody looks
+    ledger        what sinks have written exactly once
     metrics       load of brokers that serve /metrics
     events        differences between two topologies in sentences; pure
 

@@ -1,16 +1,12 @@
-"""What sinks have written exactly once, by the ledger of the cluster, and how fast. The ledger is read when somebody
-looks, and not more often than it takes to read it allows."""
+"""What sinks have written exactly once, by the ledger of the cluster, and how fast."""
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from odradek.console.watch.looked import Looked
 from odradek.ledger.record import Entry
 
-FRESH_S = 3.0
-SHARE = 20
 POINTS_KEPT = 20
 
 
@@ -37,21 +33,16 @@ class SinkHistory:
 
 class LedgerWatch:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: dict[str, Entry] | None = None
+        self._looked: Looked[tuple[dict[str, Entry], dict[str, SinkHistory]]] = Looked()
         self._histories: dict[str, SinkHistory] = {}
-        self._seen_s = self._spent_s = 0.0
 
     def look(
         self, read: Callable[[], Mapping[str, Entry]]
     ) -> tuple[dict[str, Entry], dict[str, SinkHistory]]:
-        with self._lock:
-            now_s = time.monotonic()
-            if self._entries is None or now_s - self._seen_s > max(FRESH_S, SHARE * self._spent_s):
-                self._entries = dict(read())
-                self._histories = {sink: self._histories.get(sink, SinkHistory()) for sink in self._entries}
-                for sink, entry in self._entries.items():
-                    self._histories[sink].note(entry)
-                self._seen_s = time.monotonic()
-                self._spent_s = self._seen_s - now_s
-            return self._entries, self._histories
+        return self._looked.look(lambda: self._noted(dict(read())))
+
+    def _noted(self, entries: dict[str, Entry]) -> tuple[dict[str, Entry], dict[str, SinkHistory]]:
+        self._histories = {sink: self._histories.get(sink, SinkHistory()) for sink in entries}
+        for sink, entry in entries.items():
+            self._histories[sink].note(entry)
+        return entries, self._histories

@@ -200,7 +200,7 @@ class Poller:
             self._hasten("topology")
 
     def _look_at_settings(self) -> None:
-        """Of some topics at a time; quickly until all of them were asked once."""
+        """Asks for the settings of a few topics at a time, and quickly until each was asked for once."""
         topology, addresses = self.seen.topology, self._addresses()
         if topology is None or not addresses:
             return

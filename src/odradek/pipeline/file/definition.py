@@ -204,8 +204,8 @@ class FileSink:
 
 @dataclass(frozen=True)
 class Upsert:
-    """Rows replace those of their key. Of several rows of a key the last one wins, by the columns `order_by` or, if
-    that is empty, in the order of the records."""
+    """Rows replace those of their key, or delete them if they meet `delete_when`. Of several rows of a key the last one
+    decides, by the columns `order_by` or, if that is empty, in the order of the records."""
 
     key: tuple[str, ...]
     order_by: tuple[str, ...]
@@ -252,14 +252,11 @@ class JdbcSink:
 
 @dataclass(frozen=True)
 class DatabaseSink:
-    """With `key` rows replace those of their key; the last one wins, by `order_by` or in the order of the records."""
-
     modes: ClassVar = ("append", "upsert")
 
     database: Database
     table: str
-    key: tuple[str, ...]
-    order_by: tuple[str, ...]
+    upsert: Upsert | None
 
 
 @dataclass(frozen=True)

@@ -148,17 +148,9 @@ def _database(table: Table, _: Settings) -> JdbcSink:
 
 
 def _without_jar(table: Table, _: Settings) -> DatabaseSink:
-    upserts = table.values.get("mode") == "upsert"
-    target = DatabaseSink(
-        read_database(table), table.text("table"), table.texts("key"), table.texts("order_by")
-    )
+    target = DatabaseSink(read_database(table), table.text("table"), _upsert(table))
     if not target.table:
         table.complain("database", "give the table")
-    if upserts and not target.key:
-        table.complain("mode", 'an upsert replaces rows by their key: name its columns, key = ["id"]')
-    for name in ("key", "order_by"):
-        if table.has(name) and not upserts:
-            table.complain(name, 'this is for mode = "upsert"')
     return target
 
 

@@ -9,35 +9,24 @@ What is read after a restart is up to the source: its offsets are in the checkpo
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from odradek.pipeline.file.definition import DataSource, Pipeline, Source
-from odradek.pipeline.kinds.jdbc_source import cause
-from odradek.pipeline.kinds.source import Offsets, SourceKind
+from odradek.pipeline.file.definition import DataSource
+from odradek.pipeline.kinds.row_source import RowSourceKind, cause
+from odradek.pipeline.kinds.source import Offsets
 from odradek.pipeline.rows.transforms import load_function, sent_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class DataSourceKind(SourceKind):
-    decodes = False
-
-    def __init__(self, pipeline: Pipeline, source: Source, origin: DataSource) -> None:
-        super().__init__(pipeline, source)
-        self.origin = origin
-
+class DataSourceKind(RowSourceKind[DataSource]):
     @property
     def reads(self) -> str:
         return self.origin.provider or self.origin.format
 
-    def schema(self) -> StructType:
-        declared = self.source.schema or self.source.schema_file
-        return super().schema() if declared else StructType()
-
     def stream(self, spark: "SparkSession", group: str, *, headers: bool, named: bool) -> DataFrame:
         if self.origin.is_static:
-            return self.batch(spark)
+            return super().stream(spark, group, headers=headers, named=named)
         self._register(spark)
         reader = spark.readStream.format(self.origin.format)
         return self._load(reader.name(self.source.name) if named else reader)

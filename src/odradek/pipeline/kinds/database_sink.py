@@ -1,4 +1,4 @@
-"""A table of a database as a sink, without a jar: appended or upserted, each row exactly once.
+"""A table of a database as a sink, without a jar: appended, or upserted and deleted by key, each row exactly once.
 
 The driver writes a batch in one transaction of the database, together with a row that names the batch
 (`database.batches`). A batch that runs again finds its row there, and writes nothing. Everything is computed before
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from odradek.pipeline.file.definition import DatabaseSink, Pipeline, Sink
+from odradek.pipeline.file.definition import DatabaseSink, Pipeline, Sink, Upsert
 from odradek.pipeline.kinds.database import batches
 from odradek.pipeline.kinds.database.access import (
     DatabaseAway,
@@ -27,27 +27,27 @@ from odradek.pipeline.kinds.database.access import (
 from odradek.pipeline.kinds.database.batches import Adoption, Entry, Order, Verdict, adoption_of, decide
 from odradek.pipeline.kinds.database.columns import TableView, misfit, simple_problem, view_of
 from odradek.pipeline.kinds.database.loading import Loader, Target, split_name
-from odradek.pipeline.kinds.dead_letters import row_letters, write_letters
+from odradek.pipeline.kinds.dead_letters import write_refused
 from odradek.pipeline.kinds.gathered import Gathered, gathered
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topic_sink import SINK_MARK
-from odradek.pipeline.rows.expectations import REASON
 from odradek.pipeline.rows.plans import is_grouped
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from sqlalchemy import Connection
 
 ADOPTION = "odradek-database.json"  # in Spark's checkpoint
 IN_ORDER = ("_timestamp", "_partition", "_offset")
 NUMBER = "__number"
+DELETED = "__deleted"  # whether a row deletes the one of its key
 
 
 class DatabaseSinkKind(SinkKind):
     def __init__(self, pipeline: Pipeline, sink: Sink, target: DatabaseSink) -> None:
         super().__init__(pipeline, sink)
-        self.target = target
+        self.target, self._upsert = target, target.upsert
+        self._key = target.upsert.key if target.upsert is not None else ()
         self._place = place_of(pipeline, target.database)
         self._schema, self._table = split_name(target.table)
 
@@ -67,24 +67,28 @@ class DatabaseSinkKind(SinkKind):
         for field in super().plan(frame).schema.fields:
             if problem := simple_problem(field.dataType):
                 raise self._error("from", f"the column '{field.name}' {problem}")
-        self._check_columns(frame, self.target.key, "key")
-        self._check_columns(frame, self.target.order_by, "order_by")
-        if not self.target.key:
-            return frame
+        return frame if self._upsert is None else self._planned_upsert(frame, self._upsert)
+
+    def _planned_upsert(self, frame: DataFrame, upsert: Upsert) -> DataFrame:
+        """Also with what says whether a row deletes."""
+        self._check_columns(frame, upsert.key, "key")
+        self._check_columns(frame, upsert.order_by, "order_by")
         if not self._order(frame) and not is_grouped(frame):
             raise self._error(
                 "mode",
                 "nothing says which of two rows of a key is the last: give order_by, or keep _timestamp, _partition "
-                "and "
-                "_offset in the rows",
+                "and _offset in the rows",
             )
-        first = self.target.key[0]
-        return frame.withColumn(first, self._not_null(frame, first))
+        first = upsert.key[0]
+        changed = {first: self._not_null(frame, first)}
+        if upsert.delete_when:
+            changed[DELETED] = self._met(frame, upsert.delete_when, "delete_when")
+        return frame.withColumns(changed)
 
     def _not_null(self, frame: DataFrame, first: str) -> Column:
         """The first column of the key, or an error that names the sink."""
         is_null = F.lit(False)
-        for name in self.target.key:
+        for name in self._key:
             is_null = is_null | F.col(f"`{name}`").isNull()
         text = f"{SINK_MARK}'{self.sink.name}': the key is null, and an upsert needs one"
         failed = F.raise_error(F.lit(text)).cast(frame.schema[first].dataType)
@@ -92,8 +96,8 @@ class DatabaseSinkKind(SinkKind):
 
     def _order(self, frame: DataFrame) -> tuple[str, ...]:
         """Columns that say which row of a key is the last; none if groups have one row each."""
-        if self.target.order_by:
-            return self.target.order_by
+        if self._upsert is not None and self._upsert.order_by:
+            return self._upsert.order_by
         return IN_ORDER if all(frame.columns.count(name) == 1 for name in IN_ORDER) else ()
 
     def check_outside(self, rows: DataFrame) -> None:
@@ -106,7 +110,7 @@ class DatabaseSinkKind(SinkKind):
         if view is None:
             problem = f"there is no table {self.target.table}: create it first, or correct the name"
             raise self._error("table", problem)
-        self._check_table(without_metadata(rows), view)
+        self._check_table(_written(rows), view)
 
     def _check_table(self, rows: DataFrame, view: TableView) -> None:
         name = self.target.table
@@ -124,8 +128,8 @@ class DatabaseSinkKind(SinkKind):
             if not column.is_filled and column.name not in rows.columns:
                 problem = f"table {name} needs a value for '{column.name}', and the rows have no such column"
                 raise self._error("from", problem)
-        if self.target.key and tuple(sorted(self.target.key)) not in view.keys:
-            key = ", ".join(self.target.key)
+        if self._key and tuple(sorted(self._key)) not in view.keys:
+            key = ", ".join(self._key)
             problem = f"table {name} has no primary key or unique index on ({key}), which an upsert needs"
             raise self._error("key", problem)
 
@@ -133,17 +137,24 @@ class DatabaseSinkKind(SinkKind):
         """The table of batches is created by a run."""
         if not create:
             return
-        table = batches.table_of(self._schema)
+        table, cure = batches.table_of(self._schema), ""
         try:
             with connected(self._place, writes=True) as connection:
                 if view_of(connection, self._schema, batches.TABLE) is None:
+                    ddl = batches.ddl_of(table, self._place.dialect)
+                    cure = (
+                        f". Let somebody who may do so create it, and grant SELECT, INSERT and UPDATE: {ddl}"
+                    )
                     table.create(connection, checkfirst=True)
         except (DatabaseAway, DatabaseRefused) as error:
             problem = f"the table {batches.TABLE}, which makes rows exactly once, cannot be created: {error}"
-            raise self._error("database", problem) from None
+            raise self._error("database", f"{problem}{cure}") from None
 
     def _error(self, key: str, problem: str) -> Exception:
         return self.pipeline.error((*self.sink.key, key), problem)
+
+    def readable(self, row: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in row.items() if name != DELETED}
 
     # Writing
 
@@ -166,9 +177,9 @@ class DatabaseSinkKind(SinkKind):
     def _newest(self, frame: DataFrame) -> DataFrame:
         """The last row of each key."""
         order = self._order(frame)
-        if not self.target.key or not order:
+        if not self._key or not order:
             return frame
-        key = [F.col(f"`{name}`") for name in self.target.key]
+        key = [F.col(f"`{name}`") for name in self._key]
         newest_first = [F.col(f"`{name}`").desc_nulls_last() for name in order]
         numbered = frame.withColumn(
             NUMBER, F.row_number().over(Window.partitionBy(*key).orderBy(*newest_first))
@@ -203,8 +214,11 @@ class DatabaseSinkKind(SinkKind):
     def _load(
         self, connection: "Connection", rows: Gathered, frame: DataFrame, refusing: Batch | None
     ) -> int:
-        columns = tuple(without_metadata(frame).columns)
-        target = Target(self._schema, self._table, columns, self.target.key, bool(self._order(frame)))
+        import pyarrow as pa
+
+        columns = tuple(_written(frame).columns)
+        marked = DELETED if DELETED in frame.columns else None
+        target = Target(self._schema, self._table, columns, self._key, bool(self._order(frame)), marked)
         loader = Loader(connection, self._place, target)
         if not rows.count:
             return 0
@@ -213,20 +227,15 @@ class DatabaseSinkKind(SinkKind):
             return 0
         count = 0
         for number, part in enumerate(rows):
-            refused = loader.load_by_halves(part)
-            if refused:
-                self._set_aside(part, refused, frame, f"{refusing.letters_place()}-{number}")
+            if refused := loader.load_by_halves(part):
+                whole = pa.Table.from_batches([part])
+                letters = whole.drop_columns([DELETED]) if target.deleted else whole
+                place = f"{refusing.letters_place()}-{number}"
+                write_refused(frame.sparkSession, self.pipeline, self.sink.name, letters, refused, place)
             count += len(refused)
         return count
 
-    def _set_aside(
-        self, rows: "pa.RecordBatch", refused: dict[int, str], frame: DataFrame, place: str
-    ) -> None:
-        import pyarrow as pa
 
-        found = pa.Table.from_batches([rows]).take(list(refused))
-        reasoned = found.append_column(REASON, pa.array(refused.values(), pa.string()))
-        letters = frame.sparkSession.createDataFrame(reasoned)
-        write_letters(
-            row_letters(letters, self.pipeline, "sink", self.sink.name, F.col(REASON)), self.pipeline, place
-        )
+def _written(rows: DataFrame) -> DataFrame:
+    """The columns that go into the table, of planned rows."""
+    return without_metadata(rows).drop(DELETED)

@@ -8,34 +8,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from odradek.pipeline.file.definition import DatabaseTable, Pipeline, Source
+from odradek.pipeline.file.definition import DatabaseTable
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, check_installed, place_of
-from odradek.pipeline.kinds.source import Offsets, SourceKind
+from odradek.pipeline.kinds.row_source import RowSourceKind
+from odradek.pipeline.kinds.source import Offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
-class DatabaseSourceKind(SourceKind):
-    decodes = False
-
-    def __init__(self, pipeline: Pipeline, source: Source, origin: DatabaseTable) -> None:
-        super().__init__(pipeline, source)
-        self.origin = origin
-
+class DatabaseSourceKind(RowSourceKind[DatabaseTable]):
     @property
     def reads(self) -> str:
         return self.origin.table or self.origin.query
-
-    def schema(self) -> StructType:
-        declared = self.source.schema or self.source.schema_file
-        return super().schema() if declared else StructType()
-
-    def stream(self, spark: "SparkSession", group: str, *, headers: bool, named: bool) -> DataFrame:
-        return self.batch(spark)
 
     def batch(
         self, spark: "SparkSession", *, starting: Offsets | None = None, ending: Offsets | None = None
@@ -46,7 +33,7 @@ class DatabaseSourceKind(SourceKind):
         from odradek.pipeline.kinds.database.reading import read, relation_of
 
         place = place_of(self.pipeline, self.origin.database)
-        declared = self.schema() if self.source.schema or self.source.schema_file else None
+        declared = self.schema() if self.declares_columns else None
         try:
             relation = relation_of(place, self.origin.table, self.origin.query, declared)
         except (DatabaseAway, DatabaseRefused) as error:

@@ -11,7 +11,7 @@ are base64.
     sink       the sink refuses the row
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -29,6 +29,7 @@ from odradek.spark.exactly_once import Part
 from odradek.spark.options import parse_sink_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 HEADER_TYPE = "array<struct<key: string, value: binary>>"
@@ -191,6 +192,22 @@ def letters_part(letters: DataFrame, pipeline: Pipeline) -> Part:
     topic = pipeline.dead_letters.topic
     options = parse_sink_options(kafka_options(topic.kafka) | {"topic": topic.topic})
     return Part(topic_records(letters, _message_bytes(pipeline, topic)), options)
+
+
+def write_refused(
+    session: "SparkSession",
+    pipeline: Pipeline,
+    sink: str,
+    rows: "pa.Table",
+    refused: Mapping[int, str],
+    place: str,
+) -> None:
+    """Write letters of the rows that a sink refused, by their number, each with its reason."""
+    import pyarrow as pa
+
+    reasoned = rows.take(list(refused)).append_column(REASON, pa.array(refused.values(), pa.string()))
+    letters = session.createDataFrame(reasoned)
+    write_letters(row_letters(letters, pipeline, "sink", sink, F.col(REASON)), pipeline, place)
 
 
 def write_letters(letters: DataFrame, pipeline: Pipeline, place: str) -> None:

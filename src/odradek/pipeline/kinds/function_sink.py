@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from odradek.pipeline.file.definition import FunctionSink, Pipeline, Sink
 from odradek.pipeline.kinds.database.access import RowsRefused
-from odradek.pipeline.kinds.dead_letters import row_letters, write_letters
+from odradek.pipeline.kinds.dead_letters import write_refused
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
-from odradek.pipeline.rows.expectations import REASON
 from odradek.pipeline.rows.transforms import load_function
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
@@ -72,18 +70,12 @@ class FunctionSinkKind(SinkKind):
         return len(refused)
 
     def _set_aside(self, rows: Any, refused: dict[int, str], frame: DataFrame, batch: Batch) -> None:
-        import pyarrow as pa
-
         if self.pipeline.dead_letters is None:
             number, reason = next(iter(refused.items()))
             raise RowsRefused(
                 f"{self.target.function} refused row {number} of batch {batch.number}: {reason}"
             )
-        reasoned = rows.take(list(refused)).append_column(REASON, pa.array(refused.values(), pa.string()))
-        letters = row_letters(
-            frame.sparkSession.createDataFrame(reasoned), self.pipeline, "sink", self.sink.name, F.col(REASON)
-        )
-        write_letters(letters, self.pipeline, batch.letters_place())
+        write_refused(frame.sparkSession, self.pipeline, self.sink.name, rows, refused, batch.letters_place())
 
 
 def checked(result: Iterable[tuple[int, str]] | None, count: int, function: str) -> dict[int, str]:

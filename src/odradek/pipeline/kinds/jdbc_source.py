@@ -3,32 +3,20 @@
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from odradek.pipeline.file.definition import JdbcTable, Pipeline, Source
+from odradek.pipeline.file.definition import JdbcTable
 from odradek.pipeline.kinds.jdbc import jdbc_options
-from odradek.pipeline.kinds.source import Offsets, SourceKind
+from odradek.pipeline.kinds.row_source import RowSourceKind, cause
+from odradek.pipeline.kinds.source import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class JdbcSourceKind(SourceKind):
-    decodes = False
-
-    def __init__(self, pipeline: Pipeline, source: Source, origin: JdbcTable) -> None:
-        super().__init__(pipeline, source)
-        self.origin = origin
-
+class JdbcSourceKind(RowSourceKind[JdbcTable]):
     @property
     def reads(self) -> str:
         return self.origin.table or self.origin.query
-
-    def schema(self) -> StructType:
-        return StructType()
-
-    def stream(self, spark: "SparkSession", group: str, *, headers: bool, named: bool) -> DataFrame:
-        return self.batch(spark)
 
     def batch(
         self, spark: "SparkSession", *, starting: Offsets | None = None, ending: Offsets | None = None
@@ -40,9 +28,3 @@ class JdbcSourceKind(SourceKind):
         except Exception as error:  # Spark's, or the driver's through Java
             problem = f"the table cannot be read: {cause(error)}"
             raise self.pipeline.document.unreachable((*self.source.key, "jdbc"), problem) from None
-
-
-def cause(error: BaseException) -> str:
-    """The first line of what Java says."""
-    java = getattr(error, "java_exception", None)
-    return str(java.getMessage() if java is not None else error).strip().splitlines()[0]

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from odradek.pipeline.file.definition import Pipeline, Sink
 from odradek.pipeline.rows.decoding import METADATA_COLUMNS
+from odradek.pipeline.rows.transforms import plain
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -102,6 +105,16 @@ class SinkKind(ABC):
     def readable(self, row: dict[str, object]) -> dict[str, object]:
         """A planned row as tests compare it."""
         return row
+
+    def _met(self, frame: DataFrame, condition: str, key: str) -> Column:
+        """True for rows that meet a condition of the file. A null condition is not met."""
+        try:
+            kind = frame.select(F.expr(condition).alias("met")).dtypes[0][1]
+        except (AnalysisException, ParseException) as error:
+            raise self.pipeline.error((*self.sink.key, key), plain(error)) from None
+        if kind != "boolean":
+            raise self.pipeline.error((*self.sink.key, key), f"the condition is {kind}, it must be boolean")
+        return F.coalesce(F.expr(condition), F.lit(False))
 
     def _check_columns(self, rows: DataFrame, wanted: Sequence[str], key: str) -> None:
         for name in wanted:

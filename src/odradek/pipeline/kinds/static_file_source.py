@@ -6,11 +6,10 @@ A row that does not follow the schema ends the run: there is no record to set as
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from odradek.pipeline.file.definition import Pipeline, Source, StaticFile
-from odradek.pipeline.kinds.jdbc_source import cause
-from odradek.pipeline.kinds.source import Offsets, SourceKind
+from odradek.pipeline.file.definition import StaticFile
+from odradek.pipeline.kinds.row_source import RowSourceKind, cause
+from odradek.pipeline.kinds.source import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,23 +21,10 @@ OPTIONS = {
 }
 
 
-class StaticFileKind(SourceKind):
-    decodes = False
-
-    def __init__(self, pipeline: Pipeline, source: Source, origin: StaticFile) -> None:
-        super().__init__(pipeline, source)
-        self.origin = origin
-
+class StaticFileKind(RowSourceKind[StaticFile]):
     @property
     def reads(self) -> str:
         return self.origin.path
-
-    def schema(self) -> StructType:
-        declared = self.source.schema or self.source.schema_file
-        return super().schema() if declared else StructType()
-
-    def stream(self, spark: "SparkSession", group: str, *, headers: bool, named: bool) -> DataFrame:
-        return self.batch(spark)
 
     def batch(
         self, spark: "SparkSession", *, starting: Offsets | None = None, ending: Offsets | None = None

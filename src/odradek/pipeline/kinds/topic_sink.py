@@ -8,7 +8,6 @@ back into it, in `write`: a stream cannot be sorted, but a batch can.
 import json
 from collections.abc import Mapping
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
@@ -19,7 +18,6 @@ from odradek.pipeline.kinds.avro_values import AvroValues
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options
 from odradek.pipeline.rows.plans import may_shuffle
-from odradek.pipeline.rows.transforms import plain
 from odradek.spark.exactly_once import Part
 from odradek.spark.options import parse_sink_options
 
@@ -91,7 +89,8 @@ class TopicSinkKind(SinkKind):
         self._check_columns(frame, target.row_key, "key")
         value = self._value(rows)
         if target.delete_when:
-            value = F.when(self._condition(frame), F.lit(None)).otherwise(value)
+            deletes = self._met(frame, target.delete_when, "delete_when")
+            value = F.when(deletes, F.lit(None)).otherwise(value)
         columns = {"key": _key(target, frame, rows), "value": value}
         if target.format == "raw":
             columns |= {name: F.col(name) for name in RAW_COLUMNS if name in rows.columns}
@@ -115,16 +114,6 @@ class TopicSinkKind(SinkKind):
         if self.target.format == "csv":
             return F.to_csv(F.struct(*columns)).cast("binary")
         return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary")
-
-    def _condition(self, frame: DataFrame) -> Column:
-        key, condition = (*self.sink.key, "delete_when"), F.expr(self.target.delete_when)
-        try:
-            kind = frame.select(condition.alias("met")).dtypes[0][1]
-        except (AnalysisException, ParseException) as error:
-            raise self.pipeline.error(key, plain(error)) from None
-        if kind != "boolean":
-            raise self.pipeline.error(key, f"the condition is {kind}, it must be boolean")
-        return F.coalesce(condition, F.lit(False))
 
     def _checked(self) -> Column:
         """The value, or an error that names the sink."""

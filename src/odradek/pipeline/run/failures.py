@@ -61,7 +61,7 @@ DATA_STATES = ("22", "P0001")
 BRIDGE = "Py4JJavaError"
 WORKER_ERROR = "PythonException"
 FRAME = re.compile(r'File "([^"]+)", line \d+')
-OUR_CODE = re.compile(r"\bodradek/(?:spark|client|pipeline|archive)/")
+OUR_CODE = re.compile(r"\bodradek/(?:(?:spark|client|pipeline|archive)/|delta\.py)")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
 DATABASE = re.compile(r"\bDatabase(Away|Refused): ([^\n]*)")

@@ -1,18 +1,11 @@
-"""A run's numbers for Prometheus, over HTTP: the newest batch of every query, and counters since the start.
+"""A run's numbers for Prometheus: the newest batch of every query, and counters since the start."""
 
-Other kinds of runs have other numbers: `help` names them.
-"""
-
-import threading
-from collections import defaultdict
-from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
+
+from odradek.exposition import Numbers
 
 if TYPE_CHECKING:
     from odradek.pipeline.run.progress import BatchProgress
-
-Labels = tuple[tuple[str, str], ...]
 
 HELP = {
     "odradek_pipeline_rows_in_total": ("counter", "Rows read."),
@@ -36,20 +29,9 @@ HELP = {
 }
 
 
-class Metrics:
-    def __init__(self, help: Mapping[str, tuple[str, str]] = HELP) -> None:
-        self._help = help
-        self._lock = threading.Lock()
-        self._values: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
-
-    def set(self, name: str, value: float, **labels: str) -> None:
-        with self._lock:
-            self._values[name][tuple(sorted(labels.items()))] = value
-
-    def add(self, name: str, value: float, **labels: str) -> None:
-        key = tuple(sorted(labels.items()))
-        with self._lock:
-            self._values[name][key] = self._values[name].get(key, 0) + value
+class Metrics(Numbers):
+    def __init__(self) -> None:
+        super().__init__(HELP)
 
     def take(self, progress: "BatchProgress") -> None:
         labels = {"pipeline": progress.pipeline, "query": progress.query}
@@ -69,46 +51,3 @@ class Metrics:
             self.set("odradek_pipeline_phase_seconds", duration_ms / 1000, phase=phase, **labels)
         for topic, waiting in progress.lag.items():
             self.set("odradek_pipeline_lag_records", waiting, topic=topic, **labels)
-
-    def text(self) -> str:
-        lines = []
-        with self._lock:
-            for name, (kind, about) in self._help.items():
-                if name not in self._values:
-                    continue
-                lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-                for labels, value in sorted(self._values[name].items()):
-                    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-                    lines.append(f"{name}{{{shown}}} {_shown(value)}")
-        return "\n".join(lines) + "\n"
-
-
-def _shown(value: float) -> str:
-    """All its digits: counters become large."""
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def serve(metrics: Metrics, host: str, port: int) -> ThreadingHTTPServer:
-    """Runs on its own thread until it is shut down."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = metrics.text().encode()
-            found = self.path.split("?")[0] in ("/", "/metrics")
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body) if found else 0))
-            self.end_headers()
-            if found:
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    server = ThreadingHTTPServer((host, port), Handler)
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server

@@ -22,6 +22,7 @@ from odradek.pipeline.file.definition import WARN, Pipeline
 from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.kinds.registry import sink_kinds
 from odradek.pipeline.rows.decoding import explain_refusal
+from odradek.pipeline.run.counting import Counting
 from odradek.pipeline.run.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.run.isolation import TooMany
 from odradek.pipeline.run.outputs import QueryId, rejects_of
@@ -78,6 +79,9 @@ class PipelineRun:
         self._retries = retries if retries is not None else (ONCE_RETRIES if once else None)
         self._clock = clock
         self.checkpoint = Checkpoint(pipeline)
+        self._counting = Counting(
+            pipeline, lambda text: events.message(pipeline.name, text, kind="unmet"), clock
+        )
         self._sinks = sink_kinds(pipeline)
         self.queries: list[Supervised] = []
         self.problem: str | None = None
@@ -139,6 +143,7 @@ class PipelineRun:
         for name, sink in self._sinks.items():
             text = f"{name} → {sink.destination}, {sink.sink.mode}: {sink.guarantee}"
             self.events.message(self.pipeline.name, text, sink=name, guarantee=sink.guarantee)
+            self._counting.take(name)
         for supervised in self.queries:
             self._start(supervised)
 
@@ -177,6 +182,7 @@ class PipelineRun:
                 self._ended(supervised)
             else:
                 self._tell_of_long_work(supervised)
+        self._counting.send(is_last=self.is_over)
 
     def _tell_of_long_work(self, supervised: Supervised) -> None:
         activity = supervised.query.activity if not supervised.done else ""
@@ -209,6 +215,7 @@ class PipelineRun:
                 self.events.message(self.pipeline.name, text, kind="error")
             if not supervised.done:
                 self._take_progress(supervised)
+        self._counting.send(is_last=True)
 
     def abandon(self, error: Exception) -> None:
         """An unexpected error. It ends only this pipeline."""
@@ -255,6 +262,7 @@ class PipelineRun:
         if not progress.unmet:
             return
         self.checkpoint.add_unmet(progress.kind, progress.query, progress.batch, progress.unmet)
+        self._counting.take(progress.query)
         for one in progress.unmet:
             place = (progress.query, one["stage"], one["requirement"])
             if one["action"] == WARN and place not in supervised.told_of_unmet:

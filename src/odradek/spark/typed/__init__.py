@@ -3,7 +3,7 @@
 Spark's `from_json` is the reference, and equality comes by construction: the worker decides only values in which
 there is nothing to judge, and leaves every other one *undecided*, with its bytes, to Spark.
 
-    program        a schema as tables that the kernels follow
+    program        a schema as tables that the kernels follow; spark_shapes: Spark's types for it
     numbers        decimal text to whole numbers, doubles and floats
     times          text to dates and timestamps
     texts          strings: where they end, whether they are UTF-8, their escapes

@@ -34,6 +34,16 @@ class Values:
     def rows(self) -> int:
         return len(self.ends) - 1
 
+    @classmethod
+    def of(cls, column: pa.Array) -> "Values":
+        """A column of Arrow's type binary."""
+        _, ends, data = column.buffers()
+        count = len(column)
+        numbers = np.frombuffer(ends, np.int32)[column.offset : column.offset + count + 1]
+        whole = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+        return cls(whole[numbers[0] : numbers[-1]].copy(), numbers - numbers[0], valid)
+
 
 class Cells:
     """Room for what a kernel finds in some values."""

@@ -2,13 +2,12 @@
 
 import json
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType, StructType
 
 from odradek.spark.compiled import read_only
 from odradek.spark.options import ValueOptions
@@ -16,8 +15,11 @@ from odradek.spark.typed import avro, avro_kernel, csv_kernel, json_kernel, text
 from odradek.spark.typed.avro import AvroSchema
 from odradek.spark.typed.avro_program import compile_avro
 from odradek.spark.typed.columns import Cells, Values, kept
-from odradek.spark.typed.program import compile_schema
+from odradek.spark.typed.program import Program
 from odradek.spark.typed.times import offset_of_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
 
 class ValueDecoder(ABC):
@@ -27,8 +29,8 @@ class ValueDecoder(ABC):
 
 
 class JsonDecoder(ValueDecoder):
-    def __init__(self, schema: StructType, time_zone: str | None) -> None:
-        self._program, self._zone_s = compile_schema(schema), offset_of_zone(time_zone)
+    def __init__(self, program: Program, time_zone: str | None) -> None:
+        self._program, self._zone_s = program, offset_of_zone(time_zone)
 
     def decode(self, values: Values, kind: Any, raw: Any) -> tuple[pa.Array, pa.Array]:
         program = self._program
@@ -56,8 +58,8 @@ class JsonDecoder(ValueDecoder):
 
 
 class CsvDecoder(ValueDecoder):
-    def __init__(self, schema: StructType, time_zone: str | None) -> None:
-        self._program, self._zone_s = compile_schema(schema), offset_of_zone(time_zone)
+    def __init__(self, program: Program, time_zone: str | None) -> None:
+        self._program, self._zone_s = program, offset_of_zone(time_zone)
 
     def decode(self, values: Values, kind: Any, raw: Any) -> tuple[pa.Array, pa.Array]:
         cells = Cells(self._program, values.rows, 0)
@@ -154,11 +156,15 @@ class AvroDecoder(ValueDecoder):
         return pa.concat_arrays(found).take(pa.array(places))
 
 
-def value_decoder(options: ValueOptions, schema: DataType) -> ValueDecoder:
+def value_decoder(options: ValueOptions, schema: "DataType") -> ValueDecoder:
     if options.form == "text":
         return TextDecoder()
     if options.form == "avro":
         return AvroDecoder(options.schema, options.framing, options.registry)
+    from pyspark.sql.types import StructType
+
+    from odradek.spark.typed.spark_shapes import compile_schema
+
     assert isinstance(schema, StructType)
     chosen = CsvDecoder if options.form == "csv" else JsonDecoder
-    return chosen(schema, options.time_zone)
+    return chosen(compile_schema(schema), options.time_zone)

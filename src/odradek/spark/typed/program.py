@@ -4,32 +4,15 @@ Types are *nodes*, numbered so that the fields of a struct are neighbours. Every
 *level*. Level 0 is the rows; the elements of an array, and the entries of a map, are a level of their own, which
 grows as they are found. So a column of a nested type is as simple as any other: its cells are in the order in which
 Arrow wants them.
+
+A program is compiled from a `Shape`: what a kernel needs to know of a type, whoever it comes from (`spark_shapes`).
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from odradek.spark.compiled import read_only
 
@@ -55,15 +38,6 @@ from odradek.spark.compiled import read_only
 # cells begin, which differs by batch.
 KIND, LEVEL, BASE, FIRST, COUNT, NEEDED, REQUIRED, INNER, LOW, HIGH = range(10)
 
-KINDS: dict[type[DataType], int] = {
-    BooleanType: BOOLEAN,
-    DoubleType: DOUBLE,
-    FloatType: FLOAT,
-    DateType: DATE,
-    TimestampType: TIMESTAMP,
-    TimestampNTZType: LOCAL_TIMESTAMP,
-}
-WHOLE_BITS: dict[type[DataType], int] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 MAX_DEPTH = 30
 
 
@@ -76,67 +50,59 @@ class Program:
     symbols: dict[int, Any] = field(default_factory=dict)  # only Avro has enums
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A type: its kind, `LOW` and `HIGH`, and what is below it: fields, an element, or a key and a value."""
+
+    kind: int
+    low: int = 0
+    high: int = 0
+    below: tuple["Field", ...] = ()
+
+
+class Field(NamedTuple):
+    name: str
+    is_required: bool
+    shape: Shape
+
+
 class _Compiler:
     def __init__(self) -> None:
         self.rows: list[list[int]] = []
         self.names: list[bytes] = []
         self.levels = 1
 
-    def add(self, fields: list[StructField], level: int) -> int:
+    def add(self, fields: tuple[Field, ...], level: int) -> int:
         """Nodes for the fields, neighbours; the number of the first."""
         first = len(self.rows)
         for one in fields:
-            self.rows.append([OTHER, level, 0, 0, 0, 0, int(not one.nullable), 0, 0, 0])
+            self.rows.append([OTHER, level, 0, 0, 0, 0, int(one.is_required), 0, 0, 0])
             self.names.append(one.name.encode())
         return first
 
-    def fill(self, node: int, kind: DataType, depth: int) -> None:
+    def fill(self, node: int, shape: Shape, depth: int) -> None:
         row = self.rows[node]
         if depth > MAX_DEPTH:
             return
-        if isinstance(kind, StructType):
-            if len({one.name for one in kind.fields}) < len(kind.fields):
-                return  # which of two fields of one name gets the value is Spark's to say
-            row[KIND] = STRUCT
-            self._fill_below(row, kind.fields, row[LEVEL], depth)
-        elif isinstance(kind, ArrayType):
-            row[KIND] = ARRAY
-            self._fill_elements(row, [StructField("element", kind.elementType)], depth)
-        elif isinstance(kind, MapType):
-            if type(kind.keyType) is StringType:
-                row[KIND] = MAP
-                entry = [StructField("key", kind.keyType), StructField("value", kind.valueType)]
-                self._fill_elements(row, entry, depth)
-        else:
-            row[KIND], row[LOW], row[HIGH] = _scalar(kind)
+        row[KIND], row[LOW], row[HIGH] = shape.kind, shape.low, shape.high
+        if shape.kind == STRUCT:
+            self._fill_below(row, shape.below, row[LEVEL], depth)
+        elif shape.kind in (ARRAY, MAP):
+            row[INNER] = self.levels
+            self.levels += 1
+            self._fill_below(row, shape.below, row[INNER], depth)
 
-    def _fill_elements(self, row: list[int], fields: list[StructField], depth: int) -> None:
-        row[INNER] = self.levels
-        self.levels += 1
-        self._fill_below(row, fields, row[INNER], depth)
-
-    def _fill_below(self, row: list[int], fields: list[StructField], level: int, depth: int) -> None:
+    def _fill_below(self, row: list[int], fields: tuple[Field, ...], level: int, depth: int) -> None:
         row[FIRST], row[COUNT] = self.add(fields, level), len(fields)
-        row[NEEDED] = sum(not one.nullable for one in fields)
+        row[NEEDED] = sum(one.is_required for one in fields)
         for number, one in enumerate(fields):
-            self.fill(row[FIRST] + number, one.dataType, depth + 1)
+            self.fill(row[FIRST] + number, one.shape, depth + 1)
 
 
-def _scalar(kind: DataType) -> tuple[int, int, int]:
-    if type(kind) is StringType:
-        return STRING, 0, 0
-    if type(kind) in WHOLE_BITS:
-        limit = 1 << WHOLE_BITS[type(kind)]
-        return WHOLE, -limit, limit - 1
-    if isinstance(kind, DecimalType):
-        return DECIMAL, kind.precision, kind.scale
-    return KINDS.get(type(kind), OTHER), 0, 0
-
-
-def compile_schema(schema: StructType) -> Program:
+def compile_shape(shape: Shape) -> Program:
     compiler = _Compiler()
-    root = compiler.add([StructField("", schema)], 0)
-    compiler.fill(root, schema, 0)
+    root = compiler.add((Field("", False, shape),), 0)
+    compiler.fill(root, shape, 0)
     names = b"".join(compiler.names) or b"\0"
     lengths = [len(name) for name in compiler.names]
     return Program(

@@ -26,7 +26,11 @@ LOCK_TIMEOUT_S = (
 )
 ROW_STATES = ("22", "23")
 PERMANENT_STATES = ("0A", "28", "3D", "3F", "42", "44")
-PERMANENT_WORDS = ("no such table", "no such column", "has no column", "syntax error", "readonly database")
+PERMANENT_WORDS = (
+    *("no such table", "no such column", "has no column", "syntax error", "readonly database"),
+    # of a connection that PostgreSQL refuses, whose SQLSTATE the driver does not know
+    *("password authentication failed", "no password supplied", "does not exist", "pg_hba.conf"),
+)
 HOW_TO_INSTALL = "pip install '.[database]' in a clone of Odradek"
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 

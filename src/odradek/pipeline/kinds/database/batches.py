@@ -9,7 +9,7 @@ so a row that is missing later is noticed, and an edit that names another databa
 import json
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.ledger.protocol import AnotherProcess, LedgerLost, OlderCheckpoint
 
@@ -108,10 +108,12 @@ def table_of(schema: str | None) -> "Table":
     )
 
 
-def ddl_of(table: "Table", dialect: Any) -> str:
+def ddl_of(table: "Table", dialect: str) -> str:
+    """What creates the table, in one line."""
+    from sqlalchemy.dialects import registry
     from sqlalchemy.schema import CreateTable
 
-    return " ".join(str(CreateTable(table).compile(dialect=dialect)).split())
+    return " ".join(str(CreateTable(table).compile(dialect=registry.load(dialect)())).split())
 
 
 def look(connection: "Connection", table: "Table", sink: str) -> Entry | None:
@@ -130,15 +132,22 @@ def note(
 ) -> None:
     """Write the row of a batch, in the place of `entry`."""
     from sqlalchemy import func, insert, update
+    from sqlalchemy.exc import IntegrityError
 
     values = {"batch": order.batch, "fingerprint": order.fingerprint, "row_count": rows, "name": name}
     if entry is None:
-        connection.execute(insert(table).values(sink=order.sink, **values))
+        try:
+            connection.execute(insert(table).values(sink=order.sink, **values))
+        except IntegrityError:
+            raise _of_two("meanwhile") from None
         return
     same = (table.c.sink == order.sink) & (table.c.batch == entry.batch)
     changed = connection.execute(update(table).where(same).values(written_at=func.now(), **values))
     if changed.rowcount != 1:
-        raise AnotherProcess(
-            f"another process has written for this sink since batch {entry.batch}: two processes run this "
-            "pipeline. Stop one"
-        )
+        raise _of_two(f"since batch {entry.batch}")
+
+
+def _of_two(when: str) -> AnotherProcess:
+    return AnotherProcess(
+        f"another process has written for this sink {when}: two processes run this pipeline. Stop one"
+    )

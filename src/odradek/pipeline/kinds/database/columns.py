@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
     DateType,
     DecimalType,
@@ -25,23 +24,11 @@ from pyspark.sql.types import (
 )
 
 from odradek.pipeline.kinds.database.access import POSTGRESQL, DatabaseRefused
+from odradek.pipeline.kinds.plain_types import PLAIN, WHOLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-WHOLE = (ByteType, ShortType, IntegerType, LongType)
-SIMPLE = (
-    *WHOLE,
-    BooleanType,
-    FloatType,
-    DoubleType,
-    DecimalType,
-    StringType,
-    BinaryType,
-    DateType,
-    TimestampType,
-    TimestampNTZType,
-)
 SPARK_DECIMAL_DIGITS = 38
 SCALE_UNSAID = 18  # of a numeric without one
 
@@ -107,7 +94,7 @@ def _with_rowid(columns: dict[str, TableColumn], key: str) -> dict[str, TableCol
 
 def simple_problem(kind: DataType) -> str:
     """Why a database sink does not write a type; empty if it does."""
-    if isinstance(kind, SIMPLE):
+    if isinstance(kind, PLAIN):
         return ""
     cure = "write to_json(…) of it" if kind.typeName() in ("array", "map", "struct") else "cast it"
     return f"is {kind.simpleString()}, which a database sink does not write: {cure}, or leave it out"

@@ -22,13 +22,15 @@ STAGE = "odradek_rows"
 
 @dataclass(frozen=True)
 class Target:
-    """A table, and the columns that are written. With `key` rows replace those of their key."""
+    """A table, and the columns that are written. With `key` rows replace those of their key; a row whose column
+    `deleted` is true deletes the row of its key."""
 
     schema: str | None
     table: str
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
     keys_are_unique: bool = True  # within a batch
+    deleted: str | None = None  # not a column of the table
 
     @property
     def name(self) -> str:
@@ -53,11 +55,13 @@ class Loader:
     def load(self, rows: Iterable["pa.RecordBatch"]) -> int:
         """Returns the number of rows."""
         if not self._target.key:
-            return self._insert(self._table, rows)
+            return self._insert(self._table, self._target.columns, rows)
         self._prepare_stage()
-        count = self._insert(self._stage, rows)
+        count = self._insert(self._stage, self._staged, rows)
         if not self._target.keys_are_unique:
             self._check_keys()
+        if self._target.deleted is not None:
+            self._execute(self._delete)
         self._execute(self._upsert)
         return count
 
@@ -107,9 +111,10 @@ class Loader:
             self._execute(f"DELETE FROM {self._stage}")
             return
         end = "ON COMMIT DROP " if self._is_postgresql else ""
-        columns = self._list(self._target.columns)
+        columns, deleted = self._list(self._target.columns), self._target.deleted
+        marked = f", 1 = 0 AS {self._quote(deleted)}" if deleted is not None else ""
         self._execute(
-            f"CREATE TEMPORARY TABLE {self._stage} {end}AS SELECT {columns} FROM {self._table} WHERE 1 = 0"
+            f"CREATE TEMPORARY TABLE {self._stage} {end}AS SELECT {columns}{marked} FROM {self._table} WHERE 1 = 0"
         )
         self._has_stage = True
 
@@ -124,25 +129,39 @@ class Loader:
             )
 
     @property
+    def _staged(self) -> tuple[str, ...]:
+        """The columns of the stage."""
+        deleted = self._target.deleted
+        return self._target.columns + (() if deleted is None else (deleted,))
+
+    @property
+    def _delete(self) -> str:
+        assert self._target.deleted is not None
+        key, deleted = self._list(self._target.key), self._quote(self._target.deleted)
+        return f"DELETE FROM {self._table} WHERE ({key}) IN (SELECT {key} FROM {self._stage} WHERE {deleted})"
+
+    @property
     def _upsert(self) -> str:
         columns, key = self._list(self._target.columns), self._list(self._target.key)
         others = [name for name in self._target.columns if name not in self._target.key]
         changes = ", ".join(f"{self._quote(name)} = excluded.{self._quote(name)}" for name in others)
         action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
+        stays = "1 = 1" if self._target.deleted is None else f"NOT {self._quote(self._target.deleted)}"
         return (
-            f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {self._stage} WHERE 1 = 1 "
+            f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {self._stage} WHERE {stays} "
             f"ORDER BY {key} ON CONFLICT ({key}) {action}"
         )
 
-    def _insert(self, table: str, rows: Iterable["pa.RecordBatch"]) -> int:
-        columns = self._list(self._target.columns)
+    def _insert(self, table: str, names: tuple[str, ...], rows: Iterable["pa.RecordBatch"]) -> int:
+        columns = self._list(names)
+        selected = (batch.select(list(names)) for batch in rows)
         if self._is_postgresql:
-            return self._copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)", rows)
-        marks = ", ".join("?" for _ in self._target.columns)
+            return self._copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)", selected)
+        marks = ", ".join("?" for _ in names)
         statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
         count = 0
-        for batch in rows:
-            values = sqlite_values(batch.select(list(self._target.columns)))
+        for batch in selected:
+            values = sqlite_values(batch)
             if values:
                 self._connection.exec_driver_sql(statement, values)
                 count += len(values)
@@ -153,7 +172,7 @@ class Loader:
         driver: Any = self._connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for batch in rows:
-                copy.write(as_csv(batch.select(list(self._target.columns))))
+                copy.write(as_csv(batch))
                 count += batch.num_rows
         return count
 

@@ -2,7 +2,7 @@
 
 A commit carries two transaction ids of Delta (`txn` actions): the query's id with the number of the batch, which is
 what Spark's own Delta sink writes, too, so that either continues what the other began; and the same id with `.offsets`,
-whose number is the fingerprint. delta-rs refuses a commit if another one with these ids came first.
+whose number has the fingerprint. delta-rs refuses a commit if another one with these ids came first.
 """
 
 import json
@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from odradek.delta import DeltaLook
 from odradek.pipeline.kinds.lake.files import DataFile, Target
-from odradek.pipeline.kinds.lake.order import Entry, Order
+from odradek.pipeline.kinds.lake.order import Entry, Order, entry_of, mark_of
 from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+    from pyarrow.fs import FileSystem
 
     from odradek.pipeline.file.definition import Upsert
 
 FINGERPRINT = ".offsets"
-GONE = b""
 DELETED = "__deleted"
 SMALL_BYTES = 32 << 20
 EXPIRY = "delta.setTransactionRetentionDuration"
@@ -37,41 +38,25 @@ BY_EXPRESSION = ("delta.generationExpression", "delta.invariants", "delta.identi
 class DeltaLakeTable(LakeTable):
     def __init__(self, place: str, access: Access) -> None:
         self.place, self._access, self._options = place, access, delta_options(access)
-        self._table: DeltaTable | None = None
-        self._seen = GONE
+        self._looks = DeltaLook(place, self._options, self._file_system)
         self._written = SMALL_FILES  # files since small ones were counted
 
     # Looking
 
     def look(self) -> str | None:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        found = self._looks.again()
+        return None if found is None else str(found.metadata().id)
 
-        try:
-            if self._table is not None and self._newest() == self._seen:
-                self._table.update_incremental()
-            else:
-                self._table = DeltaTable(self.place, storage_options=self._options)
-        except TableNotFoundError:
-            self._table = None
-            return None
-        self._seen = self._newest()
-        return str(self._table.metadata().id)
+    def _file_system(self) -> "FileSystem":
+        """pyarrow's own: other threads go on while it waits, which they do not for delta-rs's."""
+        from pyarrow.fs import SubTreeFileSystem
 
-    def _newest(self) -> bytes:
-        """The file of the version that was looked at. delta-rs looks for later ones only: it would not notice that the
-        table was deleted or created again, and leave a hole in the log of the new one."""
         files, root = file_system(self.place, self._access)
-        try:
-            with files.open_input_stream(f"{root}/_delta_log/{self._open.version():020d}.json") as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return GONE
+        return SubTreeFileSystem(root, files)
 
     @property
     def _open(self) -> "DeltaTable":
-        assert self._table is not None, "it was looked at, and is there"
-        return self._table
+        return self._looks.table
 
     def schema(self) -> StructType:
         schema = StructType.fromJson(json.loads(self._open.schema().to_json()))
@@ -85,8 +70,7 @@ class DeltaLakeTable(LakeTable):
         batch = self._open.transaction_version(query)
         if batch is None:
             return None
-        found = self._open.transaction_version(query + FINGERPRINT)
-        return Entry(batch, None if found is None else f"{found:015x}")
+        return entry_of(batch, self._open.transaction_version(query + FINGERPRINT))
 
     # Changing
 
@@ -176,7 +160,7 @@ def _properties(order: Order | None = None) -> "CommitProperties":
         return CommitProperties(max_commit_retries=0)
     known = [
         Transaction(order.query, order.batch),
-        Transaction(order.query + FINGERPRINT, int(order.fingerprint, 16)),
+        Transaction(order.query + FINGERPRINT, mark_of(order)),
     ]
     return CommitProperties(max_commit_retries=0, app_transactions=known)
 

@@ -8,7 +8,8 @@ batches are not taken for those of the one before.
 import hashlib
 from dataclasses import dataclass
 
-FINGERPRINT_DIGITS = 15  # so that it is a signed 64-bit number, too
+FINGERPRINT_DIGITS = 9  # so that it is half of a signed 64-bit number (`mark_of`)
+BATCH_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,22 @@ class OutOfOrder(Exception):
 
 def fingerprint_of(offsets: str) -> str:
     return hashlib.sha256(offsets.encode()).hexdigest()[:FINGERPRINT_DIGITS]
+
+
+def mark_of(order: Order) -> int:
+    """The fingerprint as a number, which also says of which batch it is: Spark's own connector writes batches without
+    a mark, and leaves that of an earlier one as it is."""
+    return int(f"{order.fingerprint}{_digits_of(order.batch)}", 16)
+
+
+def entry_of(batch: int, mark: int | None) -> Entry:
+    digits = f"{mark or 0:0{FINGERPRINT_DIGITS + BATCH_DIGITS}x}"
+    is_its_own = digits.endswith(_digits_of(batch))
+    return Entry(batch, digits[:FINGERPRINT_DIGITS] if mark is not None and is_its_own else None)
+
+
+def _digits_of(batch: int) -> str:
+    return f"{batch % 16**BATCH_DIGITS:0{BATCH_DIGITS}x}"
 
 
 def is_written(entry: Entry | None, order: Order) -> bool:

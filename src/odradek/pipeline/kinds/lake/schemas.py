@@ -9,11 +9,8 @@ from collections.abc import Callable
 
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
-    BooleanType,
     ByteType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -24,25 +21,10 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
-PLAIN = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from odradek.pipeline.kinds.plain_types import PLAIN
+
 WIDER: dict[type, tuple[type, ...]] = {
     ByteType: (ShortType, IntegerType, LongType),
     ShortType: (IntegerType, LongType),

@@ -52,6 +52,7 @@ ARROW_S3 = {
 AZURE = ("account_name", "account_key", "sas_token", "tenant_id", "client_id", "client_secret")
 S3, GOOGLE, AZURE_SCHEMES = ("s3", "s3a"), ("gs", "gcs"), ("abfs", "abfss")
 GOOGLE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+FILE_IO = "odradek.pipeline.kinds.lake.iceberg_files.LakeFileIO"
 KNOWN = (*S3, *GOOGLE, *AZURE_SCHEMES, "file")
 
 
@@ -65,8 +66,11 @@ def is_local(place: str) -> bool:
 
 def delta_options(access: Access) -> dict[str, str]:
     options = {DELTA[name]: value for name, value in access.items()}
+    if is_azure(access) and "endpoint" in access:
+        del options[DELTA["endpoint"]]
+        options["azure_storage_endpoint"] = azure_endpoint(access)
     if access.get("endpoint", "").startswith("http://"):
-        options["aws_allow_http"] = "true"
+        options["allow_http"] = "true"
     return options
 
 
@@ -74,9 +78,14 @@ def iceberg_properties(access: Access) -> dict[str, str]:
     """For the catalog, which gives them to its FileIO. It opens all files by pyarrow, as tasks do."""
     name_google_account(access)
     properties = {ICEBERG[name]: value for name, value in access.items() if name in ICEBERG}
-    if "endpoint" in access:
+    if is_azure(access):
+        properties.pop(ICEBERG["endpoint"], None)
+        properties |= {
+            f"adls.{name.replace('_', '-')}": value for name, value in azure_address(access).items()
+        }
+    elif "endpoint" in access:
         properties["s3.force-virtual-addressing"] = "false"
-    return properties | {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    return properties | {"py-io-impl": FILE_IO}
 
 
 def name_google_account(access: Access) -> None:
@@ -108,6 +117,31 @@ def arrow_s3(access: Access) -> dict[str, Any]:
     return options
 
 
+def is_azure(access: Access) -> bool:
+    return "account_name" in access
+
+
 def arrow_azure(access: Access, host: str) -> dict[str, str]:
     options = {name: access[name] for name in AZURE if name in access}
-    return {"account_name": host.partition(".")[0]} | options
+    return {"account_name": host.partition(".")[0]} | options | azure_address(access)
+
+
+def azure_endpoint(access: Access) -> str:
+    """Of the account. Emulators have it in the path, Azure's clouds in the name of the host."""
+    endpoint, account = access["endpoint"].rstrip("/"), access["account_name"]
+    return endpoint if urlsplit(endpoint).netloc.startswith(f"{account}.") else f"{endpoint}/{account}"
+
+
+def azure_address(access: Access) -> dict[str, str]:
+    """The endpoint by pyarrow's names. What begins with a dot follows the name of the account."""
+    if "endpoint" not in access:
+        return {}
+    parts, account = urlsplit(access["endpoint"]), access["account_name"]
+    blob = parts.netloc.removeprefix(account)
+    dfs = blob.replace(".blob.", ".dfs.", 1)
+    return {
+        "blob_storage_authority": blob,
+        "dfs_storage_authority": dfs,
+        "blob_storage_scheme": parts.scheme,
+        "dfs_storage_scheme": parts.scheme,
+    }
