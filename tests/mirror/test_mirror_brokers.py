@@ -1,11 +1,9 @@
 """A mirror between two real brokers: what arrives, what is kept in step, and what is refused with a sentence."""
 
-import itertools
 import json
 import re
 import shlex
 
-import pytest
 from confluent_kafka import Producer
 
 from odradek.admin.access import Access
@@ -13,22 +11,12 @@ from odradek.admin.places import Place
 from odradek.admin.resources import RESOURCE_CODES, Kind
 from odradek.admin.settings import alter_resource, describe_configs
 from odradek.admin.topics import add_partitions, delete_records
-from odradek.client.producing import EncodedRecords
-from odradek.client.settings import ProduceSettings
-from odradek.client.transactions import TransactionalProducer
-from odradek.mirror.file import load
 from odradek.mirror.position import Copy
 from odradek.mirror.positions import Positions
-from odradek.mirror.running import MirrorRun
-from odradek.model import TopicPartition
-from odradek.records.record import Record, encode_records
 from tests.mirror.lab import (
     Inside,
-    Process,
     client,
     codecs_of,
-    commit,
-    committed,
     fill,
     ledger,
     records_of,
@@ -41,34 +29,6 @@ from tests.spark.spark_topics import Topics
 from tests.support import run_command
 
 DYNAMIC_TOPIC_CONFIG = 1
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"orders-{next(_numbers)}"
-
-
-@pytest.fixture
-def name() -> str:
-    """Name of the source: each test has a mirror, and so a group, of its own."""
-    return f"west{next(_numbers)}"
-
-
-@pytest.fixture
-def mirror(west, east, tmp_path, topic, name):
-    """A mirror's file for the test's topic."""
-
-    def write(**more):
-        return write_file(
-            tmp_path,
-            west.bootstrap,
-            east.bootstrap,
-            **{"topics": f'names = ["{topic}"]', "names": (name, "east"), **more},
-        )
-
-    return write
 
 
 def access(broker) -> Access:
@@ -330,169 +290,3 @@ def test_clusters_that_are_away(west, tmp_path):
     result = run_command("mirror", str(file), "--once")
     assert result.returncode == 1
     assert "no broker reachable at 127.0.0.1:1" in result.stderr
-
-
-# Sharing
-
-
-def test_two_processes_share_the_work_and_take_over(west, east, mirror, topic, name):
-    Topics(west.bootstrap).create(4, topic)
-    one, two = Process(mirror()), Process(mirror())
-    with running(one, two):
-        until(lambda: len(one.partitions or ()) == len(two.partitions or ()) == 2, "each has two partitions")
-        assert sorted([*(one.partitions or ()), *(two.partitions or ())]) == [
-            f"{topic}-{n}" for n in range(4)
-        ]
-        fill(west.bootstrap, topic, 100, partitions=4)
-        one.kill()
-        until(lambda: len(two.partitions or ()) == 4, "the other takes over")
-        fill(west.bootstrap, topic, 100, partitions=4)
-        assert run_command("mirror", "status", str(mirror()), "--json").returncode == 0
-        until(
-            lambda: ledger(east.bootstrap, f"{name}.{topic}") == ledger(west.bootstrap, topic),
-            "everything is copied once",
-        )
-        assert two.end() == 0
-
-
-def test_a_rival_without_the_group_is_fenced_or_fences(west, east, mirror, topic, name):
-    """Whoever initialized last goes on; the other one waits for the group."""
-    Topics(west.bootstrap).create(1, topic)
-    process = Process(mirror())
-    with running(process):
-        fill(west.bootstrap, topic, 10, partitions=1)
-        until(lambda: len(ledger_or_none(east, f"{name}.{topic}")) == 10, "the mirror copies")
-        rival = TransactionalProducer(
-            client(east.bootstrap), f"odradek-mirror.{name}.{topic}.0", ProduceSettings(), 60_000
-        )
-        rival.initialize()
-        target = TopicPartition(f"{name}.{topic}", 0)
-        rival.send([EncodedRecords(target, encode_records([Record(0, 0, None, b"no")], 0, 0), 1, 0, 0)])
-        fill(west.bootstrap, topic, 10, partitions=1)
-        until(lambda: "another process copies it" in process.log.read_text(), "the mirror is fenced")
-        assert len(records_of_stable(east, f"{name}.{topic}")) == 10, "and has not fenced the rival in return"
-        assert process.end() == 0
-    run_once(mirror())
-    assert ledger(east.bootstrap, f"{name}.{topic}") == ledger(west.bootstrap, topic)
-
-
-def ledger_or_none(broker, topic: str) -> list:
-    return ledger(broker.bootstrap, topic)[0] if topic in client(broker.bootstrap).topic_names() else []
-
-
-def records_of_stable(broker, topic: str) -> list:
-    """What readers see while a transaction is open."""
-    from odradek.client.fetching import RangeReader
-    from odradek.client.settings import FetchSettings
-    from odradek.records.record import decode_batch
-
-    cluster, partition = client(broker.bootstrap), TopicPartition(topic, 0)
-    end = cluster.list_offsets({partition: -1}, read_committed=True)[partition]
-    reader = RangeReader(cluster, partition, 0, end, FetchSettings(read_committed=True), 30)
-    found = []
-    while reader.position < end:
-        for batch in reader.fetch().batches:
-            found += decode_batch(batch.data, batch.header)
-    return found
-
-
-# Failing over and back
-
-
-def test_groups_fail_over_and_back(west, east, tmp_path, topic, name):
-    """A group reads in the west, goes on in the east, and comes back; each time it skips nothing."""
-    Topics(west.bootstrap).create(2, topic)
-    fill(west.bootstrap, topic, 200)
-    forth = write_file(
-        tmp_path,
-        west.bootstrap,
-        east.bootstrap,
-        f'names = ["{topic}"]',
-        f'pattern = "{name}-read.*"',
-        names=(name, "east"),
-    )
-    commit(west.bootstrap, f"{name}-readers", {(topic, 0): 60, (topic, 1): 100})
-    process, copy = Inside(forth), f"{name}.{topic}"
-    with running(process):
-        until(
-            lambda: len(committed(east.bootstrap, f"{name}-readers", copy)) == 2, "the group is carried over"
-        )
-        first = committed(east.bootstrap, f"{name}-readers", copy)
-        commit(west.bootstrap, f"{name}-readers", {(topic, 0): 90, (topic, 1): 100})
-        until(lambda: committed(east.bootstrap, f"{name}-readers", copy) != first, "and follows")
-        over = until(lambda: committed(east.bootstrap, f"{name}-readers", copy), "its offsets")
-        assert process.end()
-    unread = {
-        number: [one.value for one in records if one.offset >= over[number]]
-        for number, records in records_of(east.bootstrap, copy).items()
-    }
-    values = {number: [one.value for one in found] for number, found in ledger(west.bootstrap, topic).items()}
-    for number, read in ((0, 90), (1, 100)):
-        left = values[number][read:]
-        assert unread[number][len(unread[number]) - len(left) :] == left, "it skips nothing"
-        assert len(unread[number]) - len(left) <= 20, "and repeats few"
-
-    # It reads on in the east, where new records are written to a topic of its own.
-    places = {
-        number: [one.offset for one in found] for number, found in records_of(east.bootstrap, copy).items()
-    }
-    commit(east.bootstrap, f"{name}-readers", {(copy, 0): places[0][95], (copy, 1): places[1][99] + 1})
-    Topics(east.bootstrap).create(2, topic)
-    fill(east.bootstrap, topic, 50)
-    shown = run_command("mirror", "offsets", str(forth), "--group", f"{name}-readers", "--back", "--execute")
-    assert shown.returncode == 0, shown.stderr
-    back = committed(west.bootstrap, f"{name}-readers", topic)
-    assert 85 <= back[0] <= 95 and 90 <= back[1] <= 100
-
-    # The way back brings what was written in the east, and never the copies of the west's own topics.
-    other = write_file(
-        tmp_path, east.bootstrap, west.bootstrap, f'pattern = ".*{topic}"', names=("east", name)
-    )
-    run_once(other)
-    names = client(west.bootstrap).topic_names()
-    assert f"east.{topic}" in names and f"east.{copy}" not in names
-    assert ledger(west.bootstrap, f"east.{topic}") == ledger(east.bootstrap, topic)
-
-
-def test_offsets_of_an_active_group_are_left_alone(west, east, mirror, topic, name):
-    from confluent_kafka import Consumer
-
-    Topics(west.bootstrap).create(2, topic)
-    fill(west.bootstrap, topic, 20)
-    run_once(mirror())
-    commit(west.bootstrap, f"{name}-active", {(topic, 0): 5, (topic, 1): 5})
-    consumer = Consumer({"bootstrap.servers": east.bootstrap, "group.id": f"{name}-active"})
-    consumer.subscribe([f"{name}.{topic}"])
-    until(lambda: consumer.poll(0.2) is None and consumer.assignment(), "the group has a member in the east")
-    result = run_command("mirror", "offsets", str(mirror()), "--group", f"{name}-active", "--execute")
-    consumer.close()
-    assert result.returncode == 1
-    assert "the group has active members" in result.stderr
-
-
-def test_a_bug_in_the_upkeep_ends_the_process(west, mirror, topic, monkeypatch):
-    """Rather than copying on without new partitions and groups."""
-    Topics(west.bootstrap).create(1, topic)
-
-    def look_after(self) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(MirrorRun, "_look_after", look_after)
-    with pytest.raises(RuntimeError, match="a bug"):
-        MirrorRun(load(mirror()), lambda event: None).run()
-
-
-def test_metrics_are_served(west, east, mirror, topic):
-    import urllib.request
-
-    Topics(west.bootstrap).create(1, topic)
-    fill(west.bootstrap, topic, 20, partitions=1)
-    process = Process(mirror(), "--metrics-port", "0")
-    with running(process):
-        url = until(lambda: next((one["url"] for one in process.events if "url" in one), None), "metrics")
-
-        def shown() -> bool:
-            with urllib.request.urlopen(url, timeout=10) as response:
-                return b'odradek_mirror_records_total{source="' in response.read()
-
-        until(shown, "the number of records")

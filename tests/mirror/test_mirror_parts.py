@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.cli.mirror import METRICS
+from odradek.cli.mirror import METRICS, Lines
 from odradek.mirror.copying import Progress
 from odradek.mirror.file import load
 from odradek.mirror.names import Choice, Direction, topics_to_copy
@@ -256,6 +256,18 @@ def test_how_far_a_partition_is_behind():
     assert (progress.lag, progress.behind_ms(10_000)) == (4, 3_000)
     progress.next_offset = 9
     assert (progress.lag, progress.behind_ms(10_000)) == (0, 0)
+
+
+def test_why_a_partition_does_not_copy_is_said_once(capsys):
+    lines = Lines(False, Metrics(METRICS))
+    facts = {"source": "west", "target": "east", "partitions": 2, "records": 7, "bytes": 2_500_000}
+    facts |= {"transactions": 1, "lag": 4, "behind_ms": 1500, "not_copying": {"t-0": "stopped: why"}}
+    for kind in ("progress", "progress", "end"):
+        lines.tell({"event": kind, "ok": False, **facts})
+    found = capsys.readouterr()
+    line = "west to east: 7 records, 2.5 MB, 2 partitions, lag 4 (1.5 s), 1 not copying\n"
+    assert found.out == 3 * line + "Not everything could be copied.\n"
+    assert found.err == 2 * "t-0: stopped: why\n"
 
 
 def test_metrics_have_all_digits():

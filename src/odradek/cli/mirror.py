@@ -120,6 +120,7 @@ class Lines:
 
     def __init__(self, as_json: bool, metrics: Any) -> None:
         self._as_json, self._metrics = as_json, metrics
+        self._told: dict[str, str] = {}  # why partitions do not copy
 
     def tell(self, event: dict[str, Any]) -> None:
         if "records" in event:
@@ -127,8 +128,15 @@ class Lines:
         if self._as_json:
             print_json_line(event)
         else:
-            TOLD[event["event"]](event)
+            TOLD[event["event"]]({**event, "news": self._news(event)})
         sys.stdout.flush()
+
+    def _news(self, event: dict[str, Any]) -> dict[str, str]:
+        """Why partitions do not copy, each reason once, and all of them at the end."""
+        found = event.get("not_copying", self._told)
+        news = {name: why for name, why in found.items() if self._told.get(name) != why}
+        self._told = dict(found)
+        return found if event["event"] == "end" else news
 
     def _measure(self, event: dict[str, Any]) -> None:
         labels = {"source": event["source"], "target": event["target"]}
@@ -149,8 +157,9 @@ def _tell_progress(event: dict[str, Any]) -> None:
     print_line(
         f"{event['source']} to {event['target']}: {event['records']} records, "
         f"{event['bytes'] / MEGABYTE:.1f} MB, {_partitions(event['partitions'])}, lag {lag}"
+        + (f", {len(event['not_copying'])} not copying" if event["not_copying"] else "")
     )
-    for partition, why in event["not_copying"].items():
+    for partition, why in event["news"].items():
         note(f"{partition}: {why}")
 
 

@@ -196,10 +196,10 @@ class Copier:
 
     def _end(self, step: Step) -> Progress:
         if isinstance(step, Stop):
-            log.error("%s stops: %s", self.copy, step.error)
+            log.info("%s stops: %s", self.copy, step.error)
             return self._tell("stopped", str(step.error))
         if isinstance(step, steps.Park):
-            log.warning("%s: another process copies it; waiting for the group to assign it again", self.copy)
+            log.info("%s: another process copies it; waiting for the group to assign it again", self.copy)
             return self._tell("parked", "another process copies it")
         return self._tell("finished")
 
