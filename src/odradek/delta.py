@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 GONE = b""
+STACK = "\n   0: "
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(error: BaseException) -> str:
-    """The text of an error of delta-rs, which draws causes as a tree, in one line."""
-    text = " ".join(COLOURS.sub("", str(error)).split())
+    """The text of an error of delta-rs, which draws causes as a tree, in one line and without its stack."""
+    text = " ".join(COLOURS.sub("", str(error)).split(STACK)[0].split())
     return text.replace(" ↳ ", ": ").removeprefix("Kernel error -> ")
 
 
