@@ -295,6 +295,7 @@ DISKS = [
         "recovery-wait",
         "after all in-sync replicas were killed, the first that is back leads at once",
         judging("controller.recovery:choose_leader", "min_isr", by="not told"),
+        among="deleted",  # any kind would do; all seeds up to the first that finds it take half a minute
     ),
     planted(
         "recovery-shortest",
