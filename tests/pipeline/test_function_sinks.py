@@ -134,7 +134,9 @@ def test_bulk_calls_of_a_search_index(spark, lab: Lab, monkeypatch):
         monkeypatch.setenv("OPENSEARCH", f"{address}/others")
         lab.fill(topic, good[:1], 1)
         run = lab.run(spark, lab.pipeline(text), retries=0)
-    assert run.problem is not None and "/others/_bulk answers HTTP 405" in run.problem
+    assert run.problem is not None
+    assert "opensearch_sink:index raised OSError: http" in run.problem
+    assert "/others/_bulk answers HTTP 405" in run.problem
     assert "p%40ss" not in "".join(lab.events.messages)
 
 

@@ -35,6 +35,10 @@ class BatchId:
         return f"{self.sink}-{self.number:09d}"
 
 
+class FunctionFailed(Exception):
+    """A retry may succeed."""
+
+
 class FunctionSinkKind(SinkKind):
     def __init__(self, pipeline: Pipeline, sink: Sink, target: FunctionSink) -> None:
         super().__init__(pipeline, sink)
@@ -60,14 +64,24 @@ class FunctionSinkKind(SinkKind):
     def write(self, batch: Batch, frame: DataFrame) -> int:
         function, identity = self._function(), BatchId(QueryCheckpoint.of(frame).query_id, batch.number)
         if self.target.takes == "dataframe":
-            function(without_metadata(frame), identity)
+            self._call(function, without_metadata(frame), identity)
             return 0
         whole = frame.toArrow()
         rows = whole.select(without_metadata(frame).columns)
-        refused = checked(function(rows, identity), whole.num_rows, self.target.function)
+        refused = checked(self._call(function, rows, identity), whole.num_rows, self.target.function)
         if refused:
             self._set_aside(whole, refused, frame, batch)
         return len(refused)
+
+    def _call(self, function: Any, rows: Any, identity: BatchId) -> Any:
+        """What it raises is told with its kind; Spark's own failures stay what they are."""
+        try:
+            return function(rows, identity)
+        except Exception as error:
+            if type(error).__module__.split(".")[0] in ("pyspark", "py4j"):
+                raise
+            said = f"{self.target.function} raised {type(error).__name__}: {error}"
+            raise FunctionFailed(said) from error
 
     def _set_aside(self, rows: Any, refused: dict[int, str], frame: DataFrame, batch: Batch) -> None:
         if self.pipeline.dead_letters is None:
