@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from odradek.cli.mirror import METRICS, Lines
+from odradek.exposition import Numbers
 from odradek.mirror.copying import Progress
 from odradek.mirror.file import load
 from odradek.mirror.names import Choice, Direction, topics_to_copy
@@ -27,7 +28,6 @@ from odradek.mirror.upkeep import TopicFacts, needed
 from odradek.mirror.work import RETRY_S, Share
 from odradek.model import TopicPartition
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.run.metrics import Metrics
 from tests.support import run_command
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -259,7 +259,7 @@ def test_how_far_a_partition_is_behind():
 
 
 def test_why_a_partition_does_not_copy_is_said_once(capsys):
-    lines = Lines(False, Metrics(METRICS))
+    lines = Lines(False, Numbers(METRICS))
     facts = {"source": "west", "target": "east", "partitions": 2, "records": 7, "bytes": 2_500_000}
     facts |= {"transactions": 1, "lag": 4, "behind_ms": 1500, "not_copying": {"t-0": "stopped: why"}}
     for kind in ("progress", "progress", "end"):
@@ -271,7 +271,7 @@ def test_why_a_partition_does_not_copy_is_said_once(capsys):
 
 
 def test_metrics_have_all_digits():
-    metrics = Metrics(METRICS)
+    metrics = Numbers(METRICS)
     metrics.set("odradek_mirror_bytes_total", 123_456_789_012, source="west")
     metrics.set("odradek_mirror_behind_seconds", 1.25, source="west")
     assert 'odradek_mirror_bytes_total{source="west"} 123456789012\n' in metrics.text()
