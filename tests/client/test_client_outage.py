@@ -58,6 +58,24 @@ def test_an_outage_is_told_at_growing_intervals_and_so_is_its_end(caplog):
     assert {record.levelname for record in caplog.records[:-1]} == {"WARNING"}
 
 
+def test_a_question_that_is_given_up_is_not_asked_again():
+    clock = Clock()
+    now_s, is_stopping = clock.now_s, []
+    asking = Deadline(
+        "list topics",
+        lambda: 600,
+        0.1,
+        is_given_up=lambda: bool(is_stopping),
+        clock=lambda: clock.now_s,
+        sleep=clock.sleep,
+    )
+    asking.pause(NOBODY)
+    is_stopping.append(True)
+    with pytest.raises(TimedOut, match=f"could not list topics before it was stopped: {NOBODY}"):
+        asking.pause(NOBODY)
+    assert clock.now_s == now_s + 0.1
+
+
 def test_a_question_that_is_answered_soon_is_not_talked_about(caplog):
     clock = Clock()
     asking = deadline(600, clock)

@@ -266,7 +266,7 @@ def test_the_leader_of_the_source_is_killed_before_fetches(east, three, tmp_path
     three.create_topic("led", partitions=1, replicas=[[1, 2, 3]])
     file = write_file(tmp_path, three.bootstrap, east.bootstrap, 'names = ["led"]', names=("three", "east"))
     for _ in range(3):
-        fill(three.bootstrap, "led", 60, partitions=1)
+        fill(three.bootstrap, "led", 200, partitions=1)  # half a dozen fetches
         fetches: list[Node] = []
 
         def fetch(self, one, carried_out=CARRIED_OUT[steps.Fetch], fetches=fetches):

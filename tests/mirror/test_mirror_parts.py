@@ -213,6 +213,9 @@ class FakeWork:
     def stop(self) -> None:
         self.is_stopped = True
 
+    def join(self, timeout_s: float) -> None:
+        pass
+
     def end(self, state: str, initialized_s: float, ended_s: float = 0.0) -> None:
         self.progress.state, self.has_ended = state, True
         self.copier.initialized_s, self.ended_s = initialized_s, ended_s
@@ -244,6 +247,18 @@ def test_what_has_stopped_begins_again_after_a_while():
     assert list(share.works.values()) == [work] and share.has_ended
     share.tick(100.0 + RETRY_S + 1)
     assert list(share.works.values()) != [work] and not share.has_ended
+
+
+def test_what_the_group_assigns_to_a_process_that_stops_is_not_begun():
+    """Nobody would stop it any more."""
+    share = Share(lambda partition: FakeWork())  # type: ignore[arg-type,return-value]
+    share.take(places(1))
+    (work,) = share.works.values()
+    share.stop(patience_s=0)
+    share.take(places(1, 2))
+    work.end("stopped", initialized_s=0.0)  # type: ignore[attr-defined]
+    share.tick(RETRY_S + 1)
+    assert list(share.works.values()) == [work] and work.is_stopped  # type: ignore[attr-defined]
 
 
 # Progress

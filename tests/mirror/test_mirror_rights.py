@@ -244,6 +244,8 @@ class Told:
         self._run.stop()
         self._thread.join()
         print(*dict.fromkeys(self.said), sep="\n")
+        for partition, progress in self._run.share.progress().items():
+            assert progress.state in work.ENDED, f"{partition} is not waited for in vain: {progress}"
 
 
 def right(kind: Resource, name: str, operation: Operation) -> Acl:

@@ -102,6 +102,7 @@ class Cluster:
         self._doubts = 0
         self._doubted: dict[Address, int] = {}  # the later, the higher
         self.kept_producer: object = None  # a producer's state, between two of its users
+        self._is_given_up: Callable[[], bool] = lambda: False
 
     # Connections
 
@@ -120,6 +121,10 @@ class Cluster:
         """Make a thread that waits for a response give up."""
         for connection in list(self._connections.values()):
             connection.abort()
+
+    def give_up_when(self, condition: Callable[[], bool]) -> None:
+        """Retry no request while `condition` holds."""
+        self._is_given_up = condition
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -142,6 +147,7 @@ class Cluster:
             lambda: limit_s if self.was_reached else first_limit_s,
             self.settings.retry_backoff_s if backoff_s is None else backoff_s,
             lambda: "" if self.was_reached else NOBODY_REACHED,
+            lambda: self._is_given_up(),
         )
 
     def _retrying(

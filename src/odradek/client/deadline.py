@@ -28,10 +28,12 @@ class Deadline:
         limit_s: Callable[[], float],
         backoff_s: float,
         advice: Callable[[], str] = str,
+        is_given_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._purpose, self._limit_s, self._advice = purpose, limit_s, advice
+        self._is_given_up = is_given_up
         self._pause_s, self._longest_pause_s = backoff_s, LONGEST_PAUSE * backoff_s
         self._clock, self._sleep = clock, sleep
         self._start_s = clock()
@@ -41,6 +43,8 @@ class Deadline:
     def pause(self, reason: Exception) -> None:
         """Wait before the next try, or give up: `TimedOut`."""
         limit_s, waited_s = self._limit_s(), self._clock() - self._start_s
+        if self._is_given_up():
+            raise TimedOut(f"could not {self._purpose} before it was stopped: {reason}") from reason
         if waited_s >= limit_s:
             problem = f"could not {self._purpose} within {limit_s:g} s: {reason}"
             raise TimedOut(f"{problem}{self._advice()}") from reason

@@ -177,6 +177,12 @@ class Copier:
         self._batches: list[EncodedRecords] = []
         self._sent_next = 0
         self.initialized_s = 0.0
+        for cluster in (clients.reading, clients.source, clients.target):
+            cluster.give_up_when(self._may_leave)
+
+    def _may_leave(self) -> bool:
+        """If so, requests that wait for a cluster or for a partition are not retried."""
+        return self._stopping.is_set() and not self._protocol.is_in_transaction
 
     def stop(self) -> None:
         """At the end of the transaction that is open."""
@@ -187,7 +193,7 @@ class Copier:
         try:
             step = self._protocol.start()
             while not isinstance(step, steps.Finish | steps.Park | Stop):
-                if self._stopping.is_set() and not self._protocol.is_in_transaction:
+                if self._may_leave():
                     return self._tell("left")
                 step = self._protocol.step(self._outcome(step))
             return self._end(step)
@@ -228,7 +234,8 @@ class Copier:
             return Refused(error)
 
     def _away(self, error: Exception) -> Outcome:
-        log.warning("%s: %s. Trying again", self.copy, error)
+        if not self._may_leave():
+            log.warning("%s: %s. Trying again", self.copy, error)
         self._tell("waiting", str(error))
         return steps.Away(str(error))
 

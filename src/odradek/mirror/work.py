@@ -101,6 +101,7 @@ class Share:
     works: dict[TopicPartition, Work] = field(default_factory=dict)
     past: Totals = field(default_factory=Totals)
     assigned_s: float = 0.0  # when; 0 before the first time
+    _is_stopping: bool = False  # the group may still assign partitions then: they are not begun
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, partitions: Sequence[TopicPartition]) -> None:
@@ -129,6 +130,8 @@ class Share:
         return work.progress.state == "stopped" and now_s - work.ended_s > RETRY_S
 
     def _begin(self, partition: TopicPartition) -> None:
+        if self._is_stopping:
+            return
         self._forget(partition)
         self.works[partition] = self.make(partition)
         self.works[partition].start()
@@ -157,6 +160,7 @@ class Share:
     def stop(self, patience_s: float) -> None:
         """End everything, each after its transaction."""
         with self._lock:
+            self._is_stopping = True
             works = list(self.works.values())
         for work in works:
             work.stop()
