@@ -95,7 +95,7 @@ class SimulatedTable:
 
 
 class Handle:
-    """What a process has of the table: as it was when it looked last."""
+    """A process's view of the table: as it was when it looked last."""
 
     def __init__(self, table: SimulatedTable, calls: Calls) -> None:
         self.table, self.calls, self.seen = table, calls, 0

@@ -342,7 +342,7 @@ def test_one_topic_that_cannot_be_archived_any_more_does_not_stop_the_others(bro
 
 
 def test_a_table_is_read_by_other_tools(odradek, topics, archive):
-    """By delta-rs itself, with statistics that prune."""
+    """delta-rs itself reads it, with statistics that prune."""
     topic = topics.create(partitions=1)
     topics.fill(topic, [json.dumps({"n": number}).encode() for number in range(10)])
     odradek("archive", topic, "--to", str(archive))

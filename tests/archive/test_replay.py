@@ -54,7 +54,7 @@ def table(archived) -> ArchivedTopic:
 
 
 def facts(broker, topic: str) -> list[tuple]:
-    """What replaying keeps, in the order of each partition. Keys name the records."""
+    """Return what replaying keeps, in the order of each partition. Keys name the records."""
     return [
         (one.key, one.value, one.headers, one.timestamp) for one in committed_records(broker.bootstrap, topic)
     ]

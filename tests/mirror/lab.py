@@ -1,4 +1,4 @@
-"""What tests of mirrors on real brokers share: files, the ledger of both sides, and processes."""
+"""The common parts of tests of mirrors on real brokers: files, the ledger of both sides, and processes."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SMALL = {"fetch.min.bytes": "1", "fetch.max.wait.ms": "50", "max.partition.fetch
 
 
 class Copied(NamedTuple):
-    """What must be the same on both sides."""
+    """The parts of a record that must be the same on both sides."""
 
     timestamp: int
     key: bytes | None
@@ -177,7 +177,7 @@ class Process:
 
     @property
     def partitions(self) -> list[str] | None:
-        """Those that it was assigned last."""
+        """The partitions that it was assigned last."""
         return next((one["partitions"] for one in reversed(self.events) if one["event"] == "assigned"), None)
 
 

@@ -113,7 +113,7 @@ class Pair:
 
 
 class Script:
-    """What happens at which request of a life; requests to both clusters count."""
+    """A plan of what happens at which request of a life; requests to both clusters count."""
 
     def __init__(self, faults: dict[int, str] | None = None, **actions: Callable[[], None]) -> None:
         self.faults, self.actions = faults or {}, actions

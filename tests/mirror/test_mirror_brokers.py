@@ -36,7 +36,7 @@ def access(broker) -> Access:
 
 
 def settings_of(broker, topic: str) -> dict[str, str]:
-    """Those that the topic has of its own."""
+    """Return the settings that the topic has of its own."""
     (address, *_) = access(broker).servers()
     (found,) = describe_configs(access(broker), address, RESOURCE_CODES[Kind.TOPIC], [topic], [])
     return {one.name: one.value for one in found.configs if one.config_source == DYNAMIC_TOPIC_CONFIG}

@@ -31,7 +31,9 @@ FETCH = FetchSettings(read_committed=True, max_wait_ms=50, max_bytes=1500)
 
 
 class Requests:
-    """Those of one life to both clusters. The process dies at one of them, before it is sent or after its response."""
+    """The requests of one life to both clusters. The process dies at one of them, before it is sent or after its
+    response.
+    """
 
     def __init__(self, number: int = -1, *, after: bool = False) -> None:
         self.number, self.after = number, after
@@ -96,7 +98,7 @@ def life(west: str, east: str, name: str, topic: str, requests: Requests) -> Cop
 
 
 def check_is_prefix(west: str, east: str, topic: str, copy: str) -> int:
-    """How many records have arrived."""
+    """Return the number of records that have arrived."""
     copied = ledger(east, copy)
     source = ledger(west, topic)  # later: the other process goes on
     for number, records in copied.items():

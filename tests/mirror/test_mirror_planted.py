@@ -78,7 +78,7 @@ def test_batches_with_gaps_that_are_passed_on_are_caught(monkeypatch):
 
 
 def test_fenced_that_is_taken_for_an_unknown_outcome_is_caught(monkeypatch):
-    """With it, the first of two takes the partition back from its rival."""
+    """The bug lets the first of two take the partition back from its rival."""
     for step in protocol.IN_TRANSACTION:
         monkeypatch.setitem(protocol.MOVES, (step, protocol.Fenced), protocol.CopyProtocol._again)
     with pytest.raises(AssertionError):

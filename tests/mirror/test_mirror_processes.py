@@ -68,7 +68,7 @@ def ledger_or_none(broker, topic: str) -> list:
 
 
 def records_of_stable(broker, topic: str) -> list:
-    """What readers see while a transaction is open."""
+    """Return what readers see while a transaction is open."""
     from odradek.client.fetching import RangeReader
     from odradek.client.settings import FetchSettings
     from odradek.records.record import decode_batch

@@ -127,7 +127,7 @@ def create_topics(bootstrap: str, values: int = 40) -> None:
 
 
 def mirror(*arguments: object) -> str:
-    """What a command prints that succeeds."""
+    """Return the output of a command that succeeds."""
     result = run_command("mirror", *map(str, arguments))
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -308,6 +308,6 @@ def test_a_right_that_is_missing_is_named(sides, file, missing):
 
 
 def test_every_right_that_is_documented_is_one_that_is_missed():
-    """Of those on topics by other names than `orders` it is the same."""
+    """The rights on topics other than `orders` are alike, and left out."""
     same = ("payments", "shop-")
     assert {one.acl for one in DOCUMENTED if one.acl.resource_name not in same} == set(MISSING)

@@ -14,11 +14,11 @@ class Asked(NamedTuple):
     body: bytes
 
 
-Answer = tuple[int, dict[str, str], bytes]  # a status, headers and a body
+Response = tuple[int, dict[str, str], bytes]  # a status, headers and a body
 
 
 @contextmanager
-def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+def serving(answer: Callable[[Asked], Response]) -> Iterator[str]:
     """The address; one request is answered at a time."""
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What tests of pipelines do beside Spark: files, topics, runs in this process and in others."""
+"""The parts of pipeline tests beside Spark: files, topics, runs in this process and in others."""
 
 import itertools
 import json

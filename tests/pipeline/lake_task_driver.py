@@ -22,7 +22,7 @@ WAIT_S = 120
 
 
 class Fate:
-    """What happens to an attempt. It tells the story in a file, a line for each thing that happens."""
+    """The fate of an attempt. It tells the story in a file, a line for each thing that happens."""
 
     def __init__(self, directory: Path) -> None:
         self.story = directory / STORY

@@ -19,7 +19,9 @@ FORMATS = ("delta", "iceberg")
 
 
 def columns(**kinds: str | DataType) -> StructType:
-    """By the names that types have in JSON; with `!` a column is NOT NULL. (Spark reads DDL in Java only.)"""
+    """Build columns from the names that types have in JSON; with `!` a column is NOT NULL. (Spark reads DDL in Java
+    only.)
+    """
     return StructType([_column(name, kind) for name, kind in kinds.items()])
 
 
@@ -57,14 +59,14 @@ def order(batch: int, query: str = "q", fingerprint: str = "00000000a") -> Order
 
 
 def delta_rows(place: Path | str, options: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """By delta-rs."""
+    """Read the rows by delta-rs."""
     from deltalake import DeltaTable
 
     return pa.table(DeltaTable(str(place), storage_options=options).scan().read_all()).to_pylist()
 
 
 def iceberg_rows(properties: dict[str, str], name: str = NAME) -> list[dict[str, Any]]:
-    """By pyiceberg."""
+    """Read the rows by pyiceberg."""
     from pyiceberg.catalog import load_catalog
 
     return load_catalog("odradek", **properties).load_table(name).scan().to_arrow().to_pylist()

@@ -1,4 +1,5 @@
-"""As much of OpenSearch as bulk calls need: one result for each action, in their order, and what it refuses as a whole.
+"""The part of OpenSearch that bulk calls need: one result for each action, in their order, and what it refuses as a
+whole.
 
 It knows one index, whose mapping has `count` as a number; other fields are dynamic. Documents are kept by their ids,
 which are texts. A call is refused as a whole if it is malformed, or has an id that is too long, and nothing of it is
@@ -9,7 +10,7 @@ import itertools
 import json
 from typing import Any
 
-from tests.pipeline.http_servers import Answer, Asked
+from tests.pipeline.http_servers import Asked, Response
 
 LONGEST_ID = 512
 
@@ -24,10 +25,10 @@ class SearchIndex:
         self.documents: dict[str, dict[str, Any]] = {}
         self.calls: list[Asked] = []
         self.busy_for: set[str] = set()  # ids whose first document meets a full queue
-        self.troubles: list[Answer] = []  # answers to whole calls, before anything is looked at
+        self.troubles: list[Response] = []  # responses to whole calls, before anything is looked at
         self._made = itertools.count()
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Response:
         self.calls.append(asked)
         if asked.path != f"/{self.name}/_bulk":
             return _failure(405, "illegal_argument_exception", f"no handler found for uri [{asked.path}]")
@@ -62,13 +63,13 @@ class SearchIndex:
         return found | {"result": "updated" if known else "created", "status": 200 if known else 201}
 
 
-def busy() -> Answer:
+def busy() -> Response:
     """The node has no memory for the call."""
     reason = "[parent] Data too large, data for [<http_request>] would be larger than the limit"
     return _failure(429, "circuit_breaking_exception", reason)
 
 
-def _failure(status: int, kind: str, reason: str) -> Answer:
+def _failure(status: int, kind: str, reason: str) -> Response:
     content = json.dumps({"error": {"type": kind, "reason": reason}, "status": status}).encode()
     return status, {"Content-Type": "application/json"}, content
 

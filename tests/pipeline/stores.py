@@ -20,7 +20,7 @@ FOR_EVER = 1_000_000
 
 
 class Store:
-    """What tests know of it."""
+    """A store, as far as tests know it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -40,13 +40,13 @@ class Store:
         self._order(part="", times=FOR_EVER, methods=[*WRITES, *READS])
 
     def come_back(self) -> int:
-        """How many requests it has refused while it was away."""
+        """Return the number of requests that it has refused while it was away."""
         refused = FOR_EVER - self.left()
         self._order(part="", times=0, methods=[])
         return refused
 
     def left(self) -> int:
-        """How many of these are still to be answered so."""
+        """Return how many more requests will get this response."""
         return int(self._ask(None)["times"])
 
     def _order(self, **order: Any) -> None:

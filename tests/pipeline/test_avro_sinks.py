@@ -14,7 +14,7 @@ from fastavro import schemaless_reader
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.check.testing import all_tests, run_test
 from odradek.pipeline.file.errors import PipelineError
-from tests.pipeline.http_servers import Answer, Asked, serving
+from tests.pipeline.http_servers import Asked, Response, serving
 from tests.pipeline.lab import Lab
 
 SHOP = """
@@ -80,7 +80,7 @@ class Registry:
         found = {"id": number, "version": len(self.subjects[subject]), "subject": subject}
         return 200, found | {"schema": self.schemas[number - 1]}
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Response:
         found = (
             self.get(asked.path) if asked.method == "GET" else self.post(asked.path, json.loads(asked.body))
         )

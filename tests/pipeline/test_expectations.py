@@ -74,7 +74,9 @@ def unmet_of(lab: Lab, query: str) -> dict[tuple[str, str], int]:
 
 
 def told(lab: Lab) -> dict[str, dict[tuple[str, str], int]]:
-    """What consoles learn, by sink: all tests have the pipeline `pipe`, so the newest totals are the last run's."""
+    """Return what consoles learn, by sink: all tests have the pipeline `pipe`, so the newest totals are the last
+    run's.
+    """
     with borrow_cluster(parse_properties({"bootstrap.servers": lab.bootstrap}).client) as cluster:
         found = CountsTopic(cluster).entries()
     return {one.sink: {(each.requirement, each.action): each.rows for each in one.unmet} for one in found}

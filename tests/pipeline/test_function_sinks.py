@@ -10,7 +10,7 @@ from odradek.pipeline.check.checking import check
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.kinds.function_sink import BatchId, checked
-from tests.pipeline.http_servers import Answer, Asked, serving
+from tests.pipeline.http_servers import Asked, Response, serving
 from tests.pipeline.lab import Lab
 from tests.pipeline.search_index import SearchIndex, busy
 from tests.spark.committed import forget_last_commit
@@ -46,7 +46,7 @@ class Endpoint:
             (503, {"Retry-After": "0"}),
         ]
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> Response:
         self.requests.append(asked)
         rows = json.loads(asked.body)
         if self.troubles:

@@ -28,7 +28,7 @@ def read(form: str, place: str, columns: str) -> list[tuple[Any, ...]]:
 
 
 def place_of(table: Any) -> str:
-    """What DuckDB opens: a directory, or the newest metadata."""
+    """Return the place that DuckDB opens: a directory, or the newest metadata."""
     table.look()
     return (
         table.place if hasattr(table, "_options") else table._open.metadata_location.removeprefix("file://")

@@ -184,7 +184,7 @@ CHINA = AZURITE | {"endpoint": "https://shop.blob.core.chinacloudapi.cn"}
 
 
 def test_an_endpoint_of_azure(monkeypatch):
-    """Of an emulator, which has the account in the path; and of another cloud, where it begins the host's name."""
+    """An emulator has the account in the path; another cloud has it at the beginning of the host's name."""
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", "other")
     assert delta_options(AZURITE) == {
         "azure_storage_use_emulator": "true",

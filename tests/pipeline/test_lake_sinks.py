@@ -257,7 +257,7 @@ def rival_adds(lab: Lab, form: str) -> None:
 
 
 def rival_changes_a_type(lab: Lab, form: str) -> None:
-    """Of `item`, which is text in our rows."""
+    """The rival changes `item`, which is text in our rows."""
     if form == "delta":
         theirs = pa.table({"id": [100], "item": [7]})
         place = str(lab.directory / "lake" / "orders")

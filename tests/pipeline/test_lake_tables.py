@@ -235,7 +235,7 @@ def test_all_types(form: str, tmp_path: Path):
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many small files are many."""
+    """Return how many small files are many."""
     for module in (delta, iceberg):
         monkeypatch.setattr(module, "SMALL_FILES", 6)
     return 6

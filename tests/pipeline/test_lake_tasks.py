@@ -68,7 +68,7 @@ def written(lab: Lab) -> set[str]:
 
 
 def fates_met(lab: Lab) -> list[str]:
-    """Those of batches in their order, as the attempts have told."""
+    """Return the fates of batches in their order, as the attempts have told."""
     lines = [line.split() for line in (lab.directory / STORY).read_text().splitlines()]
     found = {}
     for batch, attempt, *words in lines:

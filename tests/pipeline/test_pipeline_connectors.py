@@ -1,4 +1,4 @@
-"""What the file says about databases, functions, formats, Avro and requirements: no Spark, no server."""
+"""Tests of what the file says about databases, functions, formats, Avro and requirements: no Spark, no server."""
 
 import re
 from pathlib import Path

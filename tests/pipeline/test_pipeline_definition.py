@@ -1,4 +1,4 @@
-"""What a file may say, and how it is told what it may not."""
+"""Tests of what a file may say, and how it is told what it may not."""
 
 import pytest
 

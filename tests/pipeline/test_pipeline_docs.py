@@ -72,7 +72,7 @@ schema = "id BIGINT NOT NULL, item STRING, amount DOUBLE, at TIMESTAMP NOT NULL"
 
 
 def blocks(section: str, language: str) -> list[str]:
-    """Those of a section of the second level."""
+    """Return the code blocks of a section of the second level."""
     text = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 

@@ -44,7 +44,7 @@ class Life:
         return load(self._write(FILE + "".join(parts)), {})
 
     def run(self, *parts: str) -> Shape:
-        """What a run does before its queries start, and the batch that each of these then commits."""
+        """Do what a run does before its queries start, with the batch that each of these then commits."""
         pipeline = self.load(*parts)
         checkpoint = Checkpoint(pipeline)
         found = shape(pipeline, STAGES, candidates_of(pipeline), checkpoint)

@@ -80,12 +80,12 @@ def order_of(broker, target: str, checkpoint: Path, **more) -> dict:
 
 
 def rows_of(checkpoint: Path) -> int:
-    """How many rows the finished batches have."""
+    """Return the number of rows that the finished batches have."""
     return ROWS * (max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")) + 1)
 
 
 def origins(broker, target: str) -> Counter:
-    """Of rows; of a query with state, how many rows a partition had after a batch."""
+    """Count rows by their origin; of a query with state, how many rows a partition had after a batch."""
     return Counter(
         tuple(int(part) for part in value.split("/")[:2])
         for value in committed_values(broker.bootstrap, target)

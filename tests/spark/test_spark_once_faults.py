@@ -1,5 +1,5 @@
-"""What else may happen to a query that writes exactly once: executors and brokers die at every step, and two drivers
-have copies of one checkpoint.
+"""Tests of what else may happen to a query that writes exactly once: executors and brokers die at every step, and two
+drivers have copies of one checkpoint.
 
 `test_spark_once_crash` kills the driver itself; the protocol is tested at every request in tests/ledger. Here one
 `once_driver` runs a query for each case: every row once for readers of committed data, or an error that says what to
@@ -47,8 +47,9 @@ def started(run: Program) -> Program:
 
 
 def test_executors_die_at_every_step(java, broker, topics, small, tmp_path):  # noqa: F811
-    """With rows that they have computed, and that the driver has yet to fetch or has just sent. Lost rows are computed
-    again, with other random numbers; what was sent before is aborted."""
+    """Executors die with rows that they have computed, and that the driver has yet to fetch or has just sent. Lost
+    rows are computed again, with other random numbers; what was sent before is aborted.
+    """
     settings = small | {
         "spark.master": f"local-cluster[{EXECUTORS},1,512]",
         "spark.executor.memory": "512m",

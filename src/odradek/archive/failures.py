@@ -2,7 +2,7 @@
 
 
 class ArchiveError(Exception):
-    """What cannot be done with an archive, in one sentence or two."""
+    """An archive cannot do what was asked; the message is one sentence or two."""
 
 
 class Final(ArchiveError):

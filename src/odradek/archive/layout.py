@@ -1,6 +1,6 @@
-"""What is in the table of a topic: its columns, the names of its files, and what a snapshot says.
+"""The contents of a topic's table: its columns, the names of its files, and what a snapshot says.
 
-The name of a file says which offsets it answers for, `[start, end)`: not each of them has a row, because of compaction,
+The name of a file says which offsets it covers, `[start, end)`: not each of them has a row, because of compaction,
 markers of transactions and transactions that were aborted. The random end keeps two archivers, or one before and after
 a crash, from writing to the same file.
 """
@@ -44,7 +44,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that is written and not committed. `range` is what it answers for."""
+    """A file that is written and not committed. `range` is what it covers."""
 
     path: str
     range: Range
@@ -67,7 +67,7 @@ class Snapshot:
     files: tuple[ArchivedFile, ...] = ()
 
     def start_of(self, partition: int) -> int:
-        """The first offset that the archive answers for."""
+        """The first offset that the archive covers."""
         starts = [one.start for one in self.files if one.partition == partition]
         return min(starts, default=self.ends.get(partition, 0))
 
@@ -95,7 +95,7 @@ def application(topic_id: UUID, partition: int) -> str:
 
 
 def table_of(archive: str, topic: str) -> str:
-    """Where a topic's table is: a path or a URL."""
+    """Return the place of a topic's table: a path or a URL."""
     return f"{archive.rstrip('/')}/{topic}"
 
 

@@ -1,4 +1,4 @@
-"""Where a table is, and how its files are reached: a local directory, or whatever storage delta-rs knows by a URL."""
+"""The place of a table, and access to its files: a local directory, or whatever storage delta-rs knows by a URL."""
 
 import errno
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ INSTALL = "archives need more packages: install them with pip install '.[archive
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a topic's table is, and how storage that is not a local directory is reached."""
+    """The place of a topic's table, and the options for storage that is not a local directory."""
 
     uri: str
     storage: tuple[tuple[str, str], ...] = ()
@@ -62,7 +62,7 @@ def delta_rs() -> Any:
 
 
 def advice(error: Exception) -> str:
-    """What to do about a target that refuses."""
+    """Say what to do about a target that refuses."""
     text = str(error)
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in text:
         return ". Make room there, and run it again: it goes on where it stopped"

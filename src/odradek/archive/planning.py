@@ -58,7 +58,7 @@ class Plan:
 
 
 def plan_round(topic: Topic, snapshot: Snapshot, *, skip_lost: bool = False) -> Plan:
-    """What is in the topic and not in the archive. Raises `Final` where no exact archive could come of it."""
+    """Plan what is in the topic and not in the archive. Raises `Final` where no exact archive could come of it."""
     check_same_topic(topic, snapshot)
     gone = sorted(snapshot.ends.keys() - topic.logs.keys())
     if gone:
@@ -91,7 +91,7 @@ def check_same_topic(topic: Topic, snapshot: Snapshot) -> None:
 
 
 def check_tail(topic: Topic, snapshot: Snapshot) -> None:
-    """Whether the topic goes on where the archive ends: raises where records would be missing in between."""
+    """Check that the topic goes on where the archive ends: raises if records are missing in between."""
     check_same_topic(topic, snapshot)
     for number, log in sorted(topic.logs.items()):
         end = snapshot.ends.get(number, log.start)

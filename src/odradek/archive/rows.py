@@ -35,7 +35,7 @@ WITH_STATISTICS = ["offset", "timestamp", "partition"]
 
 @dataclass
 class _Found:
-    """What the rows of a file have."""
+    """Counts and bounds of a file's rows."""
 
     rows: int = 0
     first: int = 0
@@ -124,7 +124,7 @@ class FileWriter:
         return self._found.file(self._path, range_, size)
 
     def discard(self) -> None:
-        """What was written is of no use. A file that cannot be deleted is deleted by a vacuum."""
+        """Delete what was written, which is of no use now. A file that cannot be deleted is deleted by a vacuum."""
         self._delete(self._writer.close, self._stream.close)
 
     def _delete(self, *closing: Callable[[], Any]) -> None:

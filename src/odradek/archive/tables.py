@@ -136,7 +136,7 @@ class Table:
             self._judge(error, before, {one.path for one in files})
 
     def _judge(self, error: ArchiveError, before: Mapping[int, int | None], paths: set[str]) -> None:
-        """What became of a commit that failed: the response of one that succeeded may have been lost."""
+        """Find out whether a commit that failed was made: the response of one that succeeded may have been lost."""
         now = self.snapshot()
         if paths and paths <= {one.path for one in now.files}:
             return  # with a name of our own, they can be there only by our commit

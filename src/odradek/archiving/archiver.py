@@ -34,7 +34,9 @@ log = logging.getLogger("odradek.archiving")
 
 @dataclass(frozen=True)
 class Order:
-    """What a process archives. `retention_ms` says after which time a topic deletes records; None: never."""
+    """The orders of a process: what it archives, and where to. `retention_ms` says after which time a topic deletes
+    records; None: never.
+    """
 
     settings: ClientSettings
     archive: str
@@ -73,7 +75,7 @@ class Archiver:
         return not self._stopping.wait(seconds)
 
     def topics(self) -> list[str]:
-        """Those that are named, and those that match the pattern now."""
+        """Return the topics that are named, and those that match the pattern now."""
         order, found = self._order, set(self._order.topics)
         if order.pattern is not None:
             pattern = compile_java(order.pattern)
@@ -114,7 +116,9 @@ class Archiver:
                     self._try(topic)
 
     def _try(self, topic: str, *, is_first: bool = False) -> None:
-        """What passes is tried again, but not at first; what does not ends the topic, and the process with the last."""
+        """Begin a topic. A passing failure is tried again, except at first; any other ends the topic, and the process
+        with the last one.
+        """
         if self._stopping.is_set():
             return
         try:

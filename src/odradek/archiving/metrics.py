@@ -1,4 +1,4 @@
-"""What an archiver has done, as numbers for Prometheus."""
+"""An archiver's work, as numbers for Prometheus."""
 
 from odradek.archiving.rounds import Round
 from odradek.exposition import Numbers

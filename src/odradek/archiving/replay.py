@@ -51,7 +51,7 @@ class Part:
 
 
 class Source(Protocol):
-    """Where records are. `partitions`: how many the target must have at least."""
+    """A place to read records from. `partitions`: how many the target must have at least."""
 
     @property
     def name(self) -> str: ...
@@ -61,7 +61,7 @@ class Source(Protocol):
 
     @property
     def topic_id(self) -> UUID | None:
-        """Of the topic that they came from."""
+        """The id of the topic that the records came from."""
 
     def parts(self, target_id: UUID) -> list[Part]: ...
 

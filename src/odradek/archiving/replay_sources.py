@@ -1,4 +1,4 @@
-"""What a replay reads: the archive of a topic, or Parquet files of anybody's."""
+"""The sources of a replay: the archive of a topic, or Parquet files of any origin."""
 
 import glob
 import hashlib
@@ -94,7 +94,7 @@ def _counted(position: int, rows: pa.Table) -> int:
 
 
 def _checked(path: str) -> int:
-    """How many rows a file has. It must have values."""
+    """Return the number of rows in a file. It must have values."""
     try:
         with pq.ParquetFile(path) as file:
             if "value" not in file.schema_arrow.names:

@@ -47,7 +47,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What became of a range: up to where it was read, and its file if it has rows."""
+    """The result of a range: up to where it was read, and its file if it has rows."""
 
     range: Range
     file: NewFile | None
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round has done. `lags`: the offsets of each partition that are still to be archived."""
+    """The result of a round. `lags`: the offsets of each partition that are still to be archived."""
 
     topic: str
     rows: int = 0

@@ -120,7 +120,7 @@ def _kernels() -> None:
 
 
 def record_decoder(partition: TopicPartition) -> "Decoder":
-    """From chunks of a partition to Arrow batches with the columns of `DECODED`."""
+    """Return a decoder from chunks of a partition to Arrow batches with the columns of `DECODED`."""
     from odradek.spark.decoding import Decoder  # imports numba, which takes a moment
 
     _kernels()

@@ -34,7 +34,7 @@ class Unmet:
 
 @dataclass(frozen=True)
 class SinkCounts:
-    """Of the rows on their way to one sink."""
+    """The counts of rows on their way to one sink."""
 
     pipeline: str
     sink: str
@@ -47,7 +47,7 @@ class SinkCounts:
 
 
 def sink_counts(pipeline: str, sink: str, unmet: Iterable[Mapping[str, Any]]) -> SinkCounts:
-    """As of now. `unmet` is in the words of the checkpoint."""
+    """Count as of now. `unmet` is in the words of the checkpoint."""
     return SinkCounts(pipeline, sink, tuple(Unmet(**one) for one in unmet), time.time_ns() // 1_000_000)
 
 

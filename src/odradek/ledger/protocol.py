@@ -1,4 +1,5 @@
-"""What to do next with a batch, so that its rows are visible if and only if the ledger names it.
+"""A state machine that decides what to do next with a batch, so that its rows are visible if and only if the ledger
+names it.
 
 A `BatchProtocol` is one run of one batch. `start` returns the first step; whoever carries it out reports what came of
 it (`step`), and gets the next, until `Done`, `Skip` or `Stop`. Nothing here sends, waits or looks at a clock.
@@ -99,7 +100,7 @@ class Found(Outcome):
 
 @dataclass(frozen=True)
 class Adoption:
-    """What a checkpoint notes: its first batch with a ledger, and the id of the ledger's topic."""
+    """A checkpoint's note of its first batch with a ledger, and the id of the ledger's topic."""
 
     first: int
     topic_id: str

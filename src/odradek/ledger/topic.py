@@ -59,7 +59,7 @@ class Ledger(CompactedTopic):
         return self._cluster.list_offsets({partition: LATEST})[partition]
 
     def entries(self) -> dict[str, Entry]:
-        """Those of all sinks, as far as they can be seen without waiting."""
+        """Return the entries of all sinks, as far as they can be seen without waiting."""
         return {sink: decode_entry(sink, value) for sink, value in self.values().items()}
 
     # Writing

@@ -52,7 +52,7 @@ class Rows(Protocol):
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Where they go."""
+        """The partitions that the rows go to."""
 
     def ready(self) -> None:
         """Called before each transaction. After `RowsChanged` all rows are computed again here, while none is open."""
@@ -71,7 +71,7 @@ class Written:
 
 @dataclass
 class _Batch:
-    """What a run of a batch needs besides the protocol."""
+    """The things that a run of a batch needs besides the protocol."""
 
     order: Order
     rows: Rows

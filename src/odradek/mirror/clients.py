@@ -23,12 +23,12 @@ def cluster_of(settings: ClusterSettings, *, waits_s: float = 0.0) -> Cluster:
 
 
 def clients_of(settings: MirrorSettings) -> Clients:
-    """Those of one partition."""
+    """Return the clients that copy one partition."""
     return Clients(cluster_of(settings.source), cluster_of(settings.source), cluster_of(settings.target))
 
 
 def access_to(settings: ClusterSettings) -> Access:
-    """For administration."""
+    """Return access for administration."""
     given = dict(settings.given)
     place = f"{settings.name} in the mirror's file"
     return Access(given["bootstrap.servers"], given, client_id=CLIENT_ID, place=place)

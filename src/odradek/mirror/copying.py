@@ -61,7 +61,7 @@ log = logging.getLogger("odradek.mirror")
 
 @dataclass
 class Progress:
-    """What became of a partition; written by its thread, read by others."""
+    """The state of a partition; written by its thread, read by others."""
 
     state: str = "starting"  # then copying, waiting, stopped, parked, finished, left
     reason: str = ""
@@ -80,7 +80,7 @@ class Progress:
         return max(self.source_end - self.next_offset, 0)
 
     def behind_ms(self, now_ms: int) -> int | None:
-        """How old the oldest record is, at most, that is not copied."""
+        """Return the greatest possible age of the oldest record that is not copied."""
         if self.lag == 0:
             return 0
         return None if self.copied_until_ms is None else max(now_ms - self.copied_until_ms, 0)
@@ -108,7 +108,7 @@ class Reading:
         self._expected = -1
 
     def next(self, offset: int, epoch: int) -> Chunk:
-        """What there is from the offset on: perhaps nothing."""
+        """Return what there is from the offset on: perhaps nothing."""
         if self._reader is None or self._expected != offset:
             self.close()
             self._reader = RangeReader(
@@ -130,7 +130,7 @@ class Reading:
         return -1 if self._reader is None else self._reader.last_epoch
 
     def interrupt(self) -> None:
-        """By another thread: do not wait for a cluster that is away."""
+        """Stop waiting for a cluster that is away; called by another thread."""
         reader = self._reader
         if reader is not None:
             reader.stopped = True
@@ -181,7 +181,7 @@ class Copier:
             cluster.give_up_when(self._may_leave)
 
     def _may_leave(self) -> bool:
-        """If so, requests that wait for a cluster or for a partition are not retried."""
+        """True if requests that wait for a cluster or for a partition are not to be retried."""
         return self._stopping.is_set() and not self._protocol.is_in_transaction
 
     def stop(self) -> None:

@@ -38,7 +38,7 @@ class Translated:
 
 @dataclass(frozen=True)
 class Sides:
-    """Where offsets come from, and where they go: `is_back` from the copies to the source."""
+    """The cluster that offsets come from and the one that they go to: `is_back` from the copies to the source."""
 
     source: Access
     target: Access
@@ -56,12 +56,12 @@ class Sides:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of the clusters that offsets come from, and go to."""
+        """The names of the clusters that offsets come from, and go to."""
         direction = self.direction.reversed() if self.is_back else self.direction
         return direction.source, direction.target
 
     def copy_at(self, place: Place) -> tuple[Copy, Place] | None:
-        """What the place is a copy of, or is copied to, with the place on the other side."""
+        """Return the copy that the place belongs to, as original or as copy, with the place on the other side."""
         source = self.direction.source
         if not self.is_back:
             return Copy(source, *place), Place(self.direction.copy_of(place.topic), place.partition)
@@ -73,7 +73,7 @@ class Sides:
 
 
 def translated(sides: Sides, group: str) -> list[Translated]:
-    """Of the partitions of which there are positions."""
+    """Translate the group's offsets in the partitions that have positions."""
     origin, destination = sides.names
     with needing(f"DESCRIBE on the group at {origin}"):
         there = committed_offsets(sides.origin, group)

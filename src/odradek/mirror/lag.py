@@ -1,4 +1,4 @@
-"""How far the copies are behind, by the positions on the target and the ends of the source's logs."""
+"""The lag of the copies, by the positions on the target and the ends of the source's logs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class PartitionLag:
 def lags(
     direction: Direction, source: Cluster, positions: Positions, partitions: Sequence[TopicPartition]
 ) -> list[PartitionLag]:
-    """By offsets up to the last stable one: markers of transactions count."""
+    """Measure in offsets up to the last stable one: markers of transactions count."""
     asked = dict.fromkeys(partitions, EARLIEST)
     starts = source.list_offsets(asked) if partitions else {}
     ends = source.list_offsets(dict.fromkeys(asked, LATEST), read_committed=True) if partitions else {}
@@ -39,7 +39,7 @@ def lags(
 
 
 def last_known(direction: Direction, positions: Positions, existing: Collection[str]) -> list[PartitionLag]:
-    """What the target says alone, while the source is away. `existing` are the target's topics."""
+    """Return what the target says alone, while the source is away. `existing` are the target's topics."""
     copies = [one for one in positions.copies(direction.source) if direction.copy_of(one.topic) in existing]
     kept = positions.kept_of(copies)
     return [_lag(direction, positions, one, kept[one]) for one in copies]

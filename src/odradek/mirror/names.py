@@ -47,7 +47,7 @@ class Choice:
 
 
 def topics_to_copy(direction: Direction, choice: Choice, existing: Iterable[str]) -> list[str]:
-    """Of the source's topics those that are chosen, without its own and those that would return."""
+    """Return the source's topics that are chosen, without its own and those that would return."""
     return sorted(
         name
         for name in existing

@@ -46,7 +46,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """What the `number`-th transaction of a partition has copied: the source's offsets `[begin, next)`.
+    """A note of what the `number`-th transaction of a partition has copied: the source's offsets `[begin, next)`.
 
     `target` is the copy's offset of its first record, or NO_TARGET if it is not known or there is no record; `total`
     counts the records of all transactions up to this one.
@@ -65,7 +65,7 @@ class Position:
 
     @property
     def target_next(self) -> int:
-        """What follows in the copy is not before this offset."""
+        """The copy has what follows at this offset or later."""
         return self.target + self.records
 
 

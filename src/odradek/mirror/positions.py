@@ -46,7 +46,7 @@ log = logging.getLogger("odradek.mirror")
 
 
 def create_positions(cluster: Cluster) -> None:
-    """Where there are none yet."""
+    """Create the topic of positions if there is none yet."""
     if NAME in cluster.topic_names():
         return
     configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
@@ -65,7 +65,7 @@ def create_positions(cluster: Cluster) -> None:
 
 
 class Positions:
-    """Those of all partitions, as far as they were read. Threads may share it: it has a cluster of its own."""
+    """The positions of all partitions, as far as they were read. Threads may share it: it has a cluster of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._count = cluster, 0
@@ -101,7 +101,7 @@ class Positions:
         return self.kept_of([copy])[copy]
 
     def kept_of(self, copies: Collection[Copy]) -> dict[Copy, list[Position]]:
-        """Those of several partitions. Raises `UnreadablePosition`."""
+        """Return the positions of several partitions. Raises `UnreadablePosition`."""
         with self._lock:
             self._forget_another_topic()
             for partition in {self.partition_of(one) for one in copies}:
@@ -117,11 +117,11 @@ class Positions:
             return sorted(copy for copy, found in self._found.items() if copy.source == source and found)
 
     def written_ms(self, copy: Copy) -> int | None:
-        """When the newest position was written that `kept` has seen."""
+        """Return when the newest position that `kept` has seen was written."""
         return self._written_ms.get(copy)
 
     def _forget_another_topic(self) -> None:
-        """What was read of a topic that was deleted and created again says nothing about the new one."""
+        """Forget what was read if the topic was deleted and created again: it says nothing about the new one."""
         topic_id = self._cluster.topic_ids([NAME])[NAME]
         if topic_id != self._topic_id:
             self._next.clear()

@@ -1,4 +1,5 @@
-"""What to do next with one partition, so that its records are in the copy if and only if the position names them.
+"""A state machine that decides what to do next with one partition, so that its records are in the copy if and only if
+the position names them.
 
 A `CopyProtocol` is one ownership of a partition. `start` returns the first step; whoever carries it out reports what
 came of it (`step`), and gets the next, until `Finish`, `Park` or `Stop`. Nothing here reads, sends, waits or looks at a
@@ -94,7 +95,9 @@ class Park(Step):
 
 @dataclass(frozen=True)
 class Found(Outcome):
-    """What there is. `is_copy_empty` matters where no position counts; `end` is where a run that ends stops."""
+    """The facts to begin with. `is_copy_empty` matters where no position counts; `end` is where a run that ends
+    stops.
+    """
 
     position: Position | None
     source_id: str
@@ -261,7 +264,7 @@ class CopyProtocol(TransactionProtocol):
     # Failures
 
     def _again(self, _: Outcome) -> Step:
-        """What was sent is aborted by initializing, or was committed: the position tells."""
+        """Initialize again: it aborts what was sent, unless that was committed, as the position tells."""
         self._failures += 1
         return Initialize() if self._failures == 1 else self._pause()
 

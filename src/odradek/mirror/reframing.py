@@ -16,7 +16,7 @@ from odradek.records.walk import Batch
 
 
 def reframed(batches: Iterable[Batch], target: TopicPartition, start: int) -> list[EncodedRecords]:
-    """What is at `start` or after it, in order; batches without a record are left out."""
+    """Reframe the records at `start` and after it, in order; batches without a record are left out."""
     return list(_reframed(batches, target, start))
 
 

@@ -1,4 +1,4 @@
-"""Who copies which partition: the leader of the group decides, by what each member has now.
+"""The assignment of partitions to processes: the leader of the group decides, by what each member has now.
 
 Everybody keeps what it has, up to its share; the rest goes to those who have least. So a partition moves only if it
 must, and all members have the same number of partitions, give or take one.
@@ -32,7 +32,7 @@ def assigned(
 
 
 def encode(partitions: Iterable[TopicPartition]) -> bytes:
-    """What a member says that it has, and what it is told to take."""
+    """Encode what a member says that it has, or what it is told to take."""
     return json.dumps({"format": FORMAT, "partitions": sorted(partitions)}, separators=(",", ":")).encode()
 
 

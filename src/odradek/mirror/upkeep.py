@@ -48,7 +48,7 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class Changes:
-    """What the target needs. By the names of copies."""
+    """The changes that the target needs, by the names of copies."""
 
     create: Mapping[str, TopicFacts] = field(default_factory=dict)
     grow: Mapping[str, int] = field(default_factory=dict)
@@ -116,7 +116,9 @@ def _changes(
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to copy, and to change on the target. `problems` are sentences about topics that are left alone."""
+    """One look at the topics: what to copy, and what to change on the target. `problems` are sentences about topics
+    that are left alone.
+    """
 
     partitions: Mapping[str, int]  # of each topic of the source
     changes: Changes
@@ -192,7 +194,7 @@ class Upkeep:
         return all_partitions(look.partitions)
 
     def carry_out(self, changes: Changes) -> list[str]:
-        """What could not be done; the rest is."""
+        """Make the changes, and return what could not be done."""
         problems: list[str] = []
         factor = self._settings.replication_factor
         for name, facts in changes.create.items():
@@ -222,7 +224,7 @@ class Upkeep:
 def _facts(
     cluster: Access, found: Metadata, names: list[str], right: str, problems: list[str]
 ) -> dict[str, TopicFacts]:
-    """Those of the topics whose settings can be read. Topics that were deleted meanwhile are left out."""
+    """Return the facts of the topics whose settings can be read. Topics that were deleted meanwhile are left out."""
     if not names:
         return {}
     address = next(iter(found.brokers.values())).address

@@ -81,7 +81,7 @@ class Work:
 
 @dataclass
 class Totals:
-    """Of partitions that are no longer ours, too."""
+    """Totals, which include partitions that are no longer ours."""
 
     records: int = 0
     bytes: int = 0
@@ -95,7 +95,7 @@ class Totals:
 
 @dataclass
 class Share:
-    """What the group has assigned to this process. `make` builds the work of a partition."""
+    """The partitions that the group has assigned to this process. `make` builds the work of a partition."""
 
     make: Make
     works: dict[TopicPartition, Work] = field(default_factory=dict)

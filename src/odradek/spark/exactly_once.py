@@ -80,7 +80,7 @@ class OnceSink:
                 frame.release()
 
     def seen(self, order: Order) -> Written | None:
-        """For a batch that need not be computed if it was written; `write` knows for certain."""
+        """Look the batch up: it need not be computed if it was written; `write` knows for certain."""
         return self._writer.seen(order)
 
     def _encoded(self, part: Part) -> EncodedFrame:
@@ -99,7 +99,9 @@ class OnceSink:
 
 
 def way_of_this_machine(session: "SparkSession") -> Way | None:
-    """If all tasks run on the driver's machine: by files, beside those that Spark removes when it ends."""
+    """Return the way by files if all tasks run on the driver's machine; they are beside those that Spark removes when
+    it ends.
+    """
     context = session.sparkContext
     if not LOCAL_MASTER.fullmatch(context.master or ""):
         return None
@@ -111,7 +113,7 @@ def _nothing_to_note(_: Adoption) -> None:
 
 
 class StreamSink:
-    """What `foreachBatch` calls, for one query."""
+    """The function that `foreachBatch` calls, for one query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = parse_sink_options(options)

@@ -21,7 +21,7 @@ Decode = Callable[[Any], Any]  # a binary array to one of structs
 
 @dataclass(frozen=True)
 class AvroValues:
-    """How the values of a topic are written. With a registry they begin with its header."""
+    """The schema that the values of a topic are written with. With a registry they begin with its header."""
 
     topic: str
     schema: str

@@ -41,7 +41,7 @@ class TopicReader:
             return cluster.topic_names()
 
     def ranges(self, topic: str, begun: Mapping[int, int], from_ms: int | None) -> list[Range]:
-        """What there is of each partition now, from where an archive ends, and from a time on."""
+        """Return what there is of each partition now, from where an archive ends, and from a time on."""
         with borrow_cluster(self._settings) as cluster:
             partitions = cluster.partitions_of([topic])
             ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
@@ -113,5 +113,5 @@ def _batch(records: list[Any], partition: int) -> pa.RecordBatch:
 
 
 def _headers(headers: Sequence[tuple[bytes, bytes | None]]) -> list[dict[str, Any]] | None:
-    """As the kernel has them."""
+    """Return the headers as the kernel does."""
     return [{"key": key.decode(errors="replace"), "value": value} for key, value in headers] or None

@@ -1,4 +1,4 @@
-"""What a name in a query stands for: a topic, or its archive in union with what the topic has beyond it."""
+"""The meaning of a name in a query: a topic, or its archive in union with what the topic has beyond it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -118,7 +118,7 @@ class Tables:
         return self._found
 
     def _begun(self, name: str, history: Snapshot) -> Mapping[int, int]:
-        """Where the tail begins. Refuses a gap, and another topic of that name."""
+        """Return where the tail begins. Refuses a gap, and another topic of that name."""
         assert self._reader is not None
         try:
             check_tail(self._reader.describe(name), history)

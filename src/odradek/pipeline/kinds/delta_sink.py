@@ -51,7 +51,7 @@ class DeltaSinkKind(LakeSinkKind):
     # Upserts
 
     def plan(self, frame: DataFrame) -> DataFrame:
-        """With `upsert`, also what the order needs, and whether a row deletes."""
+        """With `upsert`, add what the order needs, and whether a row deletes."""
         rows = super().plan(frame)
         if self._upsert is None:
             return rows

@@ -61,7 +61,9 @@ class FileSinkKind(SinkKind):
         return None if "://" in self.target.path else Path(self.pipeline.path(self.target.path))
 
     def committed(self, batch: int) -> bool:
-        """By Spark's list; it has a file for each batch, and now and then one that replaces those before it."""
+        """Look the batch up in Spark's list, which has a file for each batch, and now and then one that replaces
+        those before it.
+        """
         if self._output is None:
             return False
         listed = (path.name.split(".")[0] for path in (self._output / SPARK_METADATA).glob("[0-9]*"))

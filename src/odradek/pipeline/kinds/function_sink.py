@@ -74,7 +74,7 @@ class FunctionSinkKind(SinkKind):
         return len(refused)
 
     def _call(self, function: Any, rows: Any, identity: BatchId) -> Any:
-        """What it raises is told with its kind; Spark's own failures stay what they are."""
+        """Call the function; what it raises is told with its kind, and Spark's own failures stay what they are."""
         try:
             return function(rows, identity)
         except Exception as error:
@@ -93,7 +93,7 @@ class FunctionSinkKind(SinkKind):
 
 
 def checked(result: Iterable[tuple[int, str]] | None, count: int, function: str) -> dict[int, str]:
-    """What a function returned: numbers of rows, and why each was refused."""
+    """Check what a function returned: numbers of rows, and why each was refused."""
     try:
         refused = {int(number): str(reason) for number, reason in result or ()}
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a database's source and sink share: options, and how a refusal of rows is told from other failures."""
+"""The common parts of a database's source and sink: options, and how a refusal of rows is told from other failures."""
 
 import re
 from typing import Any

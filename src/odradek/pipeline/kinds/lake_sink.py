@@ -151,7 +151,7 @@ class LakeSinkKind(SinkKind):
             )
 
     def _columns(self, rows: DataFrame) -> StructType:
-        """What goes into the table, of planned rows."""
+        """Return the columns of planned rows that go into the table."""
         return without_metadata(rows).schema
 
     # Writing

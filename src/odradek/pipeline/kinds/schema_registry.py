@@ -23,7 +23,7 @@ class RegisteredSchema:
 
     @property
     def header(self) -> bytes:
-        """What a value begins with that names its schema."""
+        """The first bytes of a value, which name its schema."""
         return FRAME_MARK + self.number.to_bytes(4, "big")
 
 

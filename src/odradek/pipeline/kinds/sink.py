@@ -44,7 +44,7 @@ class SinkKind(ABC):
     @property
     @abstractmethod
     def destination(self) -> str:
-        """Where rows go, for people."""
+        """The destination of rows, for people."""
 
     @property
     def guarantee(self) -> str:
@@ -63,7 +63,7 @@ class SinkKind(ABC):
         return
 
     def check_declared(self, *, create: bool = False) -> None:
-        """What the sink writes to exists or may be created; with `create` it exists afterwards."""
+        """Check that what the sink writes to exists or may be created; with `create` it exists afterwards."""
         return
 
     @abstractmethod

@@ -39,13 +39,13 @@ class SourceKind(ABC):
 
     @property
     def directory(self) -> Path | None:
-        """Where a new file becomes part of what it reads."""
+        """The directory whose new files become part of what it reads."""
         return None
 
     @property
     @abstractmethod
     def reads(self) -> Any:
-        """What is read, as the manifest keeps it."""
+        """A description of what is read, as the manifest keeps it."""
 
     def schema(self) -> StructType:
         """The columns of its rows as the file declares them; none if they are known only once it is read."""

@@ -61,7 +61,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """For messages and the checkpoint; without the password."""
+        """The name for messages and the checkpoint; without the password."""
         return self.url
 
 
@@ -170,7 +170,7 @@ def _is_drivers(error: BaseException) -> bool:
 
 
 def meaning(error: BaseException, place: Place) -> Exception:
-    """What a driver's error means."""
+    """Translate a driver's error."""
     line = _line(error, place)
     why = line.removeprefix(NO_CONNECTION)
     state = getattr(error, "sqlstate", None) or ""

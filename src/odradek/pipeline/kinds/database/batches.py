@@ -1,5 +1,5 @@
-"""Whether a batch is in the database already, so that its rows are there if and only if the table `odradek_batches`
-says so: the row of a batch is written in the transaction of its rows.
+"""The decision whether a batch is in the database already, so that its rows are there if and only if the table
+`odradek_batches` says so: the row of a batch is written in the transaction of its rows.
 
 A row has the sink (Spark's id of the query: another one after a reset), its newest batch, and a fingerprint of what
 that batch read. The checkpoint notes from which batch on which database has a row, before the first one is written:
@@ -39,7 +39,7 @@ def adoption_of(text: str | None) -> Adoption | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the database says about a sink."""
+    """The database's entry for a sink."""
 
     batch: int
     fingerprint: str
@@ -109,7 +109,7 @@ def table_of(schema: str | None) -> "Table":
 
 
 def ddl_of(table: "Table", dialect: str) -> str:
-    """What creates the table, in one line."""
+    """Return the statement that creates the table, in one line."""
     from sqlalchemy.dialects import registry
     from sqlalchemy.schema import CreateTable
 

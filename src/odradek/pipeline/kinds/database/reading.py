@@ -31,7 +31,7 @@ VIEW = "odradek_query"
 
 @dataclass(frozen=True)
 class Relation:
-    """What is read: the statement, and the columns of its result."""
+    """A relation to read: the statement, and the columns of its result."""
 
     statement: str
     columns: StructType
@@ -101,7 +101,7 @@ def _column(values: tuple[Any, ...], field: "pa.Field") -> "pa.Array":
 
 
 def _value(value: Any, kind: "pa.DataType") -> Any:
-    """What the drivers give in the types that Arrow takes; texts are SQLite's times."""
+    """Convert a driver's value to a type that Arrow takes; texts are SQLite's times."""
     import pyarrow as pa
 
     if value is None:

@@ -37,8 +37,9 @@ class StorageError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """Where tasks write, and how. `schema` is Arrow's, of a whole row; `partition_by` are columns of it. Files have
-    them only if `keeps_partition_columns`."""
+    """The place and the way for tasks to write. `schema` is Arrow's, of a whole row; `partition_by` are columns of
+    it. Files have them only if `keeps_partition_columns`.
+    """
 
     place: str
     access: Mapping[str, str]
@@ -227,7 +228,7 @@ def statistics(footer: Any, schema: "pa.Schema") -> dict[str, Any]:
 
 
 def _bounds(least: Any, most: Any) -> tuple[Any, Any] | None:
-    """As JSON; None where that could not be exact."""
+    """Return the bounds as JSON, or None where that could not be exact."""
     if isinstance(least, (bool, float)):
         return None
     if isinstance(least, datetime):

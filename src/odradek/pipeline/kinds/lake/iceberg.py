@@ -39,7 +39,9 @@ UTC = "UTC"
 
 
 def catalog_properties(catalog: Mapping[str, str], warehouse: str, access: Access) -> dict[str, str]:
-    """Of the catalog that `[storage]` names, or of one in a file beside the warehouse, or in it if that is local."""
+    """Return the properties of the catalog that `[storage]` names, or of one in a file beside the warehouse, or in it
+    if that is local.
+    """
     properties = iceberg_properties(access)
     if warehouse:
         properties["warehouse"] = warehouse if "://" in warehouse else Path(warehouse).as_uri()
@@ -169,7 +171,7 @@ class IcebergLakeTable(LakeTable):
         return len(small)
 
     def _replace(self, small: list[Any]) -> None:
-        """By one commit, on top of the version that was looked at."""
+        """Replace small files by one commit, on top of the version that was looked at."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file
 
@@ -189,8 +191,9 @@ class IcebergLakeTable(LakeTable):
                     change.append_data_file(file)
 
     def _as_it_was(self) -> tuple[Any, ...]:
-        """What a commit requires, and pyiceberg does not ask for: files were written for these columns and partitions.
-        In other ones their values would be lost in silence."""
+        """Return what a commit requires, and pyiceberg does not ask for: files were written for these columns and
+        partitions. In other ones their values would be lost in silence.
+        """
         from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
         metadata = self._open.metadata

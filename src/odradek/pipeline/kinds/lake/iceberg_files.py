@@ -1,4 +1,4 @@
-"""How pyiceberg opens files: by pyarrow, as tasks do.
+"""Makes pyiceberg open files by pyarrow, as tasks do.
 
 pyiceberg takes the first part of abfss://container@account.dfs.core.windows.net/path for the container's name, and does
 not see the account (its issue 2698); and it lets Google's library try for a quarter of an hour. The rest is left to it.

@@ -1,5 +1,5 @@
-"""Whether a batch is in a table already. A table keeps, for each query that writes to it, its last batch and a
-fingerprint of what that batch read, in the same commit as the rows.
+"""The decision whether a batch is in a table already. A table keeps, for each query that writes to it, its last batch
+and a fingerprint of what that batch read, in the same commit as the rows.
 
 A query is known by the id that Spark keeps in its checkpoint. A checkpoint that was reset has another id, so its
 batches are not taken for those of the one before.

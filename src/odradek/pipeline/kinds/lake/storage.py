@@ -77,7 +77,9 @@ def delta_options(access: Access) -> dict[str, str]:
 
 
 def iceberg_properties(access: Access) -> dict[str, str]:
-    """For the catalog, which gives them to its FileIO. It opens all files by pyarrow, as tasks do."""
+    """Return the properties for the catalog, which gives them to its FileIO. It opens all files by pyarrow, as tasks
+    do.
+    """
     name_google_account(access)
     properties = {ICEBERG[name]: value for name, value in access.items() if name in ICEBERG}
     if is_azure(access):
@@ -96,7 +98,7 @@ def name_google_account(access: Access) -> None:
 
 
 def file_system(place: str, access: Access) -> tuple["fs.FileSystem", str]:
-    """Of pyarrow, with the place as a path in it."""
+    """Return pyarrow's file system, with the place as a path in it."""
     from pyarrow import fs
 
     scheme, parts = scheme_of(place), urlsplit(place)
@@ -136,8 +138,10 @@ def arrow_azure(access: Access, host: str) -> dict[str, str]:
 
 
 def azure_endpoint(endpoint: str, account: str) -> dict[str, str]:
-    """By delta-rs's names. Azure's clouds have the account in the name of the host, its emulator in the path. delta-rs
-    has to know that it is the emulator, which ignores where a listing is to start, and finds it by a variable."""
+    """Return the endpoint's settings by delta-rs's names. Azure's clouds have the account in the name of the host,
+    its emulator in the path. delta-rs has to know that it is the emulator, which ignores where a listing is to start,
+    and finds it by a variable.
+    """
     if urlsplit(endpoint).netloc.startswith(f"{account}."):
         return {"azure_storage_endpoint": endpoint}
     os.environ[EMULATOR_VARIABLE] = endpoint

@@ -41,10 +41,10 @@ class LakeTable(ABC):
 
     @abstractmethod
     def schema(self) -> StructType:
-        """Of the version that was looked at."""
+        """Return the schema of the version that was looked at."""
 
     def columns(self) -> list[Any]:
-        """What files are written for: a column that was removed and added again is another one."""
+        """Return the columns that files are written for: a column that was removed and added again is another one."""
         return list(self.schema().fields)
 
     @abstractmethod
@@ -63,7 +63,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def target(self) -> Target:
-        """What tasks need to write files for it."""
+        """Return what tasks need to write files for it."""
 
     @abstractmethod
     def append(self, files: Sequence[DataFile], order: Order) -> None:
