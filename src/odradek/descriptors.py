@@ -1,4 +1,4 @@
-"""As many file descriptors as the system allows.
+"""Raises the limit of file descriptors as far as the system allows.
 
 Most systems start a process with a soft limit of 1,024, which a few hundred partitions use up. The hard limit is meant
 for servers, and any process may raise its soft limit to it.

@@ -44,7 +44,7 @@ NODE = "Node"  # the type of a node's own principal; nobody can log in as one, b
 
 
 class Caller(NamedTuple):
-    """Who sent a request, and on which way it came."""
+    """The sender of a request, and the way on which it came."""
 
     principal: Principal = ANONYMOUS
     address: str = (

@@ -1,4 +1,4 @@
-"""How log lines, errors and output show untrusted strings and numbers of things.
+"""The form in which log lines, errors and output show untrusted strings and numbers of things.
 
 Strings from a client (its client id, a topic's name, a member's id) are `shown`: quoted, without control characters,
 cut if they are long. So no client can fake a line of the log, or fill the log with one request.

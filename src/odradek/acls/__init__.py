@@ -1,4 +1,4 @@
-"""Who may do what: ACLs as data, and the decision that they lead to. Pure.
+"""ACLs, which say who may do what, as data; and the decision that they lead to. Pure.
 
     codes     operations, types of resources, patterns and permissions, with Kafka's codes
     acl       one ACL, and which ones are refused

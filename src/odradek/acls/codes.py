@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """What an ACL allows or denies."""
+    """An operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,7 @@ class Operation(IntEnum):
 
 
 class Resource(IntEnum):
-    """What an ACL is about."""
+    """A kind of resource that an ACL is about."""
 
     UNKNOWN = 0
     ANY = 1
@@ -47,7 +47,7 @@ class Resource(IntEnum):
 
 
 class Pattern(IntEnum):
-    """How an ACL names resources."""
+    """A way for an ACL to name resources."""
 
     UNKNOWN = 0
     ANY = 1

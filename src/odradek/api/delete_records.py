@@ -34,7 +34,7 @@ UP_TO_HIGH_WATERMARK = -1
 
 
 class Deletion:
-    """What one request deletes: the logs whose start moves, and the results that tell of each."""
+    """The deletions of one request: the logs whose start moves, and the results that tell of each."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

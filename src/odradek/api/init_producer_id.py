@@ -24,7 +24,7 @@ FENCED_SINCE = 4
 
 
 def access(message: InitProducerIdRequest, version: int, may: May) -> tuple[Need, ...]:
-    """For an idempotent producer, being allowed to write to any topic is enough."""
+    """Name the needs; an idempotent producer needs no more than the right to write to any topic."""
     if message.transactional_id is not None:
         return (Need(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id"),)
     if may(Operation.WRITE, Resource.TOPIC, ANY_NAME):

@@ -117,7 +117,7 @@ def _described(
 
 
 def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
-    """Those that can be reached on the listener that the client used."""
+    """Return the brokers that can be reached on the listener that the client used."""
     found = ((broker, broker.endpoint(listener)) for broker in image.brokers.values() if not broker.is_fenced)
     return [
         MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
@@ -155,7 +155,7 @@ def _why_unknown(name: str) -> ErrorCode:
 
 
 def online_brokers(image: MetadataImage, listener: str) -> frozenset[int]:
-    """Those that can be reached on this listener; to the client any other replica is offline."""
+    """Return the brokers that can be reached on this listener; to the client any other replica is offline."""
     return frozenset(
         broker.id for broker in image.brokers.values() if not broker.is_fenced and broker.endpoint(listener)
     )

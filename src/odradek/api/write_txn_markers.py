@@ -95,7 +95,7 @@ class Markers:
         self._timer: Timer | None = None
 
     def __str__(self) -> str:
-        """What the request waits for, for the log if it is slow."""
+        """Say what the request waits for, for the log if it is slow."""
         return f"{count_of(len(self._uncommitted), 'marker')} to be committed"
 
     def results_for(self, producer_id: int, topic: str) -> list[WritableTxnMarkerPartitionResult]:
@@ -133,7 +133,7 @@ class Markers:
             self._done([place for place, _ in markers], error.code)
 
     def _append(self, leader: Leader, markers: Sequence[tuple[Place, TransactionEnd]]) -> None:
-        """Those that are written wait as one, until the last of them is committed."""
+        """Append the markers; those that are written wait as one, until the last of them is committed."""
         appended: list[Place] = []
         end_offset = 0
         results = leader.append_markers([end for _, end in markers], self._services.node.host.now_ms())

@@ -1,4 +1,4 @@
-"""What is known about each API besides what it does: one row for each, in one table.
+"""Facts about each API besides what it does: one row for each, in one table.
 
     row       the columns: versions, listeners, how it answers, where its items are, which access it needs
     table     the rows; ApiVersions and docs/COMPATIBILITY.md are made from them

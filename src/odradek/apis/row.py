@@ -20,7 +20,7 @@ class ListenerKind(StrEnum):
 
 
 class Answers(Enum):
-    """How the handler of an API works: `handle(services, request, message)`.
+    """The way in which the handler of an API works: `handle(services, request, message)`.
 
     It returns the response, or None if somebody else responds (`request.answer`) or if it waits for something before
     it can (`request.then`).
@@ -47,8 +47,9 @@ May = Callable[[Operation, Resource, str | None], bool]
 
 
 class Access(NamedTuple):
-    """What a caller needs for a request. Where that does not follow from its items alone, the row names functions of
-    the API's module."""
+    """The rights that a caller needs for a request. Where that does not follow from its items alone, the row names
+    functions of the API's module.
+    """
 
     needs: tuple[Need, ...] = ()
     function: str = ""  # (message, version, may) -> the needs: of one kind of access, or else of another

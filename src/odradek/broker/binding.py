@@ -24,8 +24,9 @@ def bind(server: Server, listeners: Iterable[Listener], security_of: SecurityOf)
 def bind_again(
     server: Server, wanted: Sequence[Listener], known: Mapping[str, int], security_of: SecurityOf
 ) -> list[Listener]:
-    """Where the system chooses the port, it is that of the last start (`known`) if it is free: nodes that have joined
-    this one know no other."""
+    """Bind the listeners. A port that the system chooses is that of the last start (`known`) if it is free: nodes
+    that have joined this one know no other.
+    """
     again = [item._replace(port=item.port or known.get(item.name, 0)) for item in wanted]
     try:
         return bind(server, again, security_of)

@@ -25,7 +25,7 @@ class NodeCoordinators:
         self._verifier: Verifier | None = None
 
     def load(self, image: MetadataImage) -> None:
-        """Those that have something to coordinate already. The logs are open."""
+        """Load the coordinators that have something to coordinate already. The logs are open."""
         for kind in KINDS.values():
             if kind.topic in image.topics:
                 self.get(kind)

@@ -20,15 +20,15 @@ def _limit() -> int:
 
 
 def max_open_files() -> int:
-    """How many files storage may keep open at a time."""
+    """Return the number of files that storage may keep open at a time."""
     return min(DEFAULT_MAX_OPEN_FILES, _limit() // 2)
 
 
 def reserve() -> int:
-    """How many are held in reserve for storage."""
+    """Return the number of descriptors held in reserve for storage."""
     return min(MAX_RESERVE, _limit() // 16)
 
 
 def max_connections() -> int:
-    """How many are left for connections."""
+    """Return the number of descriptors left for connections."""
     return max(1, _limit() - max_open_files() - reserve() - OTHERS)

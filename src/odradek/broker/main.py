@@ -38,7 +38,7 @@ SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced waits for a
 
 
 class NewBroker(Protocol):
-    """How `run` makes its broker."""
+    """The function by which `run` makes its broker."""
 
     def __call__(
         self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, on_failure: Callable[[], None]

@@ -1,4 +1,4 @@
-"""How a node is protected: who may connect to it, and how it connects to others.
+"""The protection of a node: who may connect to it, and how it connects to others.
 
 Nearly all of it is imported only where a listener or a link has TLS or SASL: OpenSSL alone takes longer to import than
 the rest of a node takes to start.
@@ -41,7 +41,7 @@ class Protection:
         )
 
     def _link(self, config: BrokerConfig, listener: str, protocol: SecurityProtocol) -> Security:
-        """How this node connects to the listener of that name on others."""
+        """Return the way in which this node connects to the listener of that name on others."""
         if protocol is SecurityProtocol.PLAINTEXT:
             return PLAINTEXT
         from odradek.services.cluster.greeting_nodes import Link
@@ -51,8 +51,9 @@ class Protection:
         return link.security
 
     def new_session_of(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> NewSession:
-        """How the sessions of clients begin. Dynamic settings that cannot be used must not keep a node from its start,
-        because it has to run to be told better ones: its own are taken then."""
+        """Return the function that begins the sessions of clients. Dynamic settings that cannot be used must not keep
+        a node from its start, because it has to run to be told better ones: its own are taken then.
+        """
         for link in self._links:
             link.reconfigure(config)
         if all(item.protocol is SecurityProtocol.PLAINTEXT for item in config.listeners):

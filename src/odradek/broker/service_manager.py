@@ -37,7 +37,7 @@ class ServiceManager:
             self._stay_alive(loop, self._watchdog_seconds / 2)
 
     def stopping(self) -> None:
-        """From here on, the unit's TimeoutStopSec= counts, and the watchdog does not."""
+        """Tell the manager that the node stops: the unit's TimeoutStopSec= counts now, and the watchdog does not."""
         if self._timer is not None:
             self._timer.cancel()
         self._send("STOPPING=1", "STATUS=Stopping")
@@ -64,7 +64,7 @@ def _address_of(name: str) -> str | None:
 
 
 def _watchdog_of(environ: Mapping[str, str], pid: int) -> float | None:
-    """How often the manager wants a sign of life, in seconds; None if it does not want one from this process."""
+    """Return how often the manager wants a sign of life, in seconds; None if it does not want one from this process."""
     text = environ.get(WATCHDOG_VARIABLE, "")
     if not text.isdecimal() or int(text) == 0 or environ.get(WATCHDOG_PID_VARIABLE, str(pid)) != str(pid):
         return None

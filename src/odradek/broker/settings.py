@@ -1,4 +1,4 @@
-"""What a node takes from its settings first: whether it can run with them, and the bounds of its server."""
+"""The first use that a node makes of its settings: whether it can run with them, and the bounds of its server."""
 
 from odradek.config.authorizer import access_control
 from odradek.config.broker import BrokerConfig

@@ -146,7 +146,7 @@ def _report(done: "Round") -> None:
 
 
 def _silent(done: "Round") -> None:
-    """For --quiet."""
+    """Print nothing, for --quiet."""
 
 
 def settings_of(cluster: Access, outage_s: float | None = None) -> "ClientSettings":

@@ -90,6 +90,6 @@ Group = Annotated[
     ),
 ]
 IsolationLevel = Annotated[Isolation, Option("--isolation", help="Whether to print only committed messages.")]
-# As Kafka's console consumer has them.
+# Kafka's console consumer has the same.
 KafkaProperties = Annotated[list[str] | None, Option("--property", hidden=True)]
 KafkaTopics = Annotated[list[str] | None, Option("--topic", hidden=True)]

@@ -116,7 +116,7 @@ METRICS = {
 
 
 class Lines:
-    """What happens, a line each, and as metrics."""
+    """The mirror's events, a line each, and as metrics."""
 
     def __init__(self, as_json: bool, metrics: Any) -> None:
         self._as_json, self._metrics = as_json, metrics

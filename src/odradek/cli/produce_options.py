@@ -72,6 +72,6 @@ Acks = Annotated[
 ]
 BatchCompression = Annotated[Compression, Option("--compression", "-z", help="How to compress batches.")]
 Idempotent = Annotated[bool, Option("--idempotent", help="Exactly once and in order, even with retries.")]
-# As Kafka's console producer has them.
+# Kafka's console producer has the same.
 KafkaProperties = Annotated[list[str] | None, Option("--property", hidden=True)]
 KafkaTopic = Annotated[str | None, Option("--topic", hidden=True)]

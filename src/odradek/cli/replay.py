@@ -95,4 +95,4 @@ def _report(done: "Progress") -> None:
 
 
 def _silent(done: "Progress") -> None:
-    """For --quiet."""
+    """Print nothing, for --quiet."""

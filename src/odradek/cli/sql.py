@@ -97,7 +97,9 @@ def sql(
 
 
 def _by_topic(option: str, texts: list[str] | None) -> dict[str, str]:
-    """What is said without a topic is for all of them, under the empty name. Types have no equals sign."""
+    """Sort the texts by topic; one without a topic is for all of them, under the empty name. Types have no equals
+    sign.
+    """
     found: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")

@@ -155,8 +155,9 @@ class Producer:
             self._start_round()
 
     def forget_offsets(self) -> None:
-        """From here on `first_offsets` has, for each partition, the offset of the next batch that is sent to it, once
-        its leader has said it."""
+        """Forget `first_offsets`, which now gets the offset of the next batch sent to each partition, once its leader
+        has said it.
+        """
         self._begun, self.first_offsets = set(), {}
 
     def close(self) -> None:

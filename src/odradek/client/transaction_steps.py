@@ -1,4 +1,4 @@
-"""What is alike in protocols that write by transactions: the steps, what may come of them, and how to give up.
+"""The common part of protocols that write by transactions: the steps, what may come of them, and how to give up.
 
 A protocol is a state machine without input or output. `step` takes what came of the current step, and returns the next;
 its table says how, and a combination that is not in it is a bug of whoever carries the steps out. Protocols add steps
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next."""
+    """The next thing to do."""
 
 
 class Initialize(Step):
@@ -38,7 +38,7 @@ class Stop(Step):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step."""
+    """The outcome of a step."""
 
 
 class Succeeded(Outcome):

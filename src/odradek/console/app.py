@@ -62,7 +62,7 @@ def is_ours(address: str) -> bool:
 
 
 class Site:
-    """What does not belong to a cluster."""
+    """The routes that do not belong to a cluster."""
 
     def __init__(self, console: Console, renderer: Renderer) -> None:
         self._console, self._renderer = console, renderer

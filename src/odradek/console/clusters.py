@@ -30,7 +30,7 @@ class WatchedCluster:
     def __init__(self, name: str, access: Access, hub: Hub) -> None:
         self.name, self.access = name, access
         watched = replace(access, kept={}, keep_s=KEEP_S, client_id="odradek-console")
-        # For pictures, which all who look share: a broker that does not respond must not hold up the rest.
+        # Used for pictures, which all who look share: a broker that does not respond must not hold up the rest.
         self.glance = replace(watched, given=access.given | IMPATIENT, kept={})
         self.album, self.lags, self.ledger, self.recent = Album(), LagHistories(), LedgerWatch(), Recent()
         self.counts: Looked[list[SinkCounts]] = Looked()
@@ -38,7 +38,7 @@ class WatchedCluster:
 
     @property
     def seen(self) -> Seen:
-        """What was seen last; whoever asks is somebody who looks."""
+        """The state that was seen last; whoever asks counts as somebody who looks."""
         self.poller.used()
         if self.poller.seen.topology is None and self.poller.seen.problem is None:
             self.poller.wait_for_first_look(FIRST_LOOK_S)

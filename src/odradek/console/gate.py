@@ -1,4 +1,4 @@
-"""What every request passes before it is routed, in this order:
+"""The checks that every request passes before it is routed, in this order:
 
 1. It names a host that this console is reached by: a page that made its own name point here (DNS rebinding) does not.
 2. It is not sent by another site's page, unless somebody followed a link (`Sec-Fetch-Site`, `Origin`).

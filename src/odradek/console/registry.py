@@ -1,4 +1,4 @@
-"""What a page and an action are, and the routes made from them. No route is made without a role."""
+"""Pages and actions, and the routes made from them. No route is made without a role."""
 
 import json
 import logging

@@ -160,7 +160,7 @@ def moment(time_ms: int | None) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """What JSON can say of dataclasses, tuples, sets and arrays."""
+    """Turn dataclasses, tuples, sets and arrays into what JSON can say."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: jsonable(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if hasattr(value, "_asdict"):

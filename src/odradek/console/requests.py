@@ -1,4 +1,4 @@
-"""What a page or an action is given: the cluster, who asks, and query and body as dataclasses.
+"""The input of a page or an action: the cluster, who asks, and query and body as dataclasses.
 
 A query or body is described by a frozen dataclass: its fields are the names, their types say what is accepted, their
 defaults what may be left out. `doc()` adds a sentence for the description of the API.
@@ -48,12 +48,12 @@ class Ask:
         return None if user is None else user.client
 
     def recent(self, name: str, look: Callable[[Access], Answer]) -> Answer:
-        """What `look` finds, shared for a moment with all who ask the same with the same settings."""
+        """Return what `look` finds, shared for a moment with all who ask the same with the same settings."""
         return self.cluster.recent.look((name, self._client()), lambda: look(self.access()))
 
 
 class NotFound(BadRequest):
-    """What was asked for does not exist; 404."""
+    """The thing that was asked for does not exist; 404."""
 
 
 def doc(text: str, default: Any = dataclasses.MISSING) -> Any:

@@ -1,4 +1,6 @@
-"""What a console is started with, and what is refused: an address that others reach needs TLS and a login."""
+"""The settings that a console is started with, and what is refused: an address that others reach needs TLS and a
+login.
+"""
 
 import ipaddress
 from dataclasses import dataclass, field

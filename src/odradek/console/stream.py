@@ -10,7 +10,7 @@ MOST_STREAMS = 200
 
 
 class Listener:
-    """What one stream has not told yet."""
+    """The changes that one stream has not told yet."""
 
     def __init__(self) -> None:
         self.changed: dict[str, set[str]] = {}

@@ -27,7 +27,7 @@ from odradek.wire.messages import incremental_alter_configs as incremental
 
 Records = list[MetadataRecord]
 Settings = Mapping[str, str]
-# Where the certificates of a listener are; which of its secrets open them stays in the settings of the node.
+# The places of a listener's certificates; which of its secrets open them stays in the settings of the node.
 STORES = tuple(f"ssl.{store}.{what}" for store in ("keystore", "truststore") for what in ("location", "type"))
 
 

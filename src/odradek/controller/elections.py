@@ -65,7 +65,7 @@ class Basis(Enum):
 
 
 class Rules(NamedTuple):
-    """From a topic's settings, and from the brokers' disks."""
+    """The rules of an election, from a topic's settings and from the brokers' disks."""
 
     min_isr: int  # at most the number of replicas
     election: Election  # without an operator's request: ONLINE or UNCLEAN
@@ -74,7 +74,7 @@ class Rules(NamedTuple):
 
 def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
     overrides = image.topic_overrides(topic.name)
-    # From the image, not from this node's configuration: all controllers must use the same value.
+    # It is read from the image, not from this node's configuration: all controllers must use the same value.
     min_isr = _first(MIN_ISR, (overrides, image.default_broker_overrides), config)
     is_unclean = _first(UNCLEAN_ELECTION, (overrides,), config)
     replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1

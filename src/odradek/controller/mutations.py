@@ -32,7 +32,7 @@ Spend = Callable[[int], None]  # for so many partitions; KafkaError if the quota
 
 
 def unlimited(partitions: int) -> None:
-    """For callers without a quota."""
+    """Allow any number, for callers without a quota."""
 
 
 class Mutations:
@@ -46,7 +46,7 @@ class Mutations:
     def purse(
         self, image: MetadataImage, request: Any, version: int, caller: Caller, now_ms: int
     ) -> "Purse | None":
-        """What this request spends from; None if it needs nothing, or nothing limits its caller."""
+        """Return what this request spends from; None if it needs nothing, or nothing limits its caller."""
         if not image.quotas or request.API_KEY not in STRICT_SINCE or caller.is_node:
             return None
         if self._applied is not image.quotas:
@@ -57,7 +57,7 @@ class Mutations:
 
 
 class Purse:
-    """What one request may spend."""
+    """The tokens that one request may spend."""
 
     def __init__(self, meter: Meter[TokenBucket], is_strict: bool, now_ms: int) -> None:
         self._meter = meter

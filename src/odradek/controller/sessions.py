@@ -55,7 +55,7 @@ class Sessions:
         return now_ms - self._heard_ms.get(broker_id, NEVER) < self.timeout_ms
 
     def overdue(self, broker_ids: Iterable[int], now_ms: int) -> list[int]:
-        """Those whose sessions have expired, the one with the oldest heartbeat first."""
+        """Return those whose sessions have expired, the one with the oldest heartbeat first."""
         silent = [broker_id for broker_id in broker_ids if not self.is_alive(broker_id, now_ms)]
         return sorted(silent, key=lambda broker_id: (self._heard_ms.get(broker_id, NEVER), broker_id))
 

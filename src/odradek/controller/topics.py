@@ -66,7 +66,7 @@ def create_topics(
     partition_count: int | None = None,
     spend: Spend = unlimited,
 ) -> tuple[Records, CreateTopicsResponse]:
-    """With `validate_only` the response is the same, but there are no records.
+    """Create topics; with `validate_only` the response is the same, but there are no records.
 
     `partition_count` is that of the whole request, if this is a part of one. `spend` asks a quota."""
     records: Records = []
@@ -231,7 +231,7 @@ def delete_topics(
     version: int,
     spend: Spend = unlimited,
 ) -> tuple[Records, DeleteTopicsResponse]:
-    """By name or, since version 6, by id."""
+    """Delete topics by name or, since version 6, by id."""
     states = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     if not config["delete.topic.enable"]:
         return [], _deletion_disabled(states, version)

@@ -108,7 +108,7 @@ class Offsets:
         self._settings = settings
         self._offsets: dict[str, dict[str, TopicOffsets]] = {}  # group -> topic -> partition; no empty dicts
         self._pending = PendingOffsets()
-        # Of deleted topics, until their tombstones are in the log: no longer returned to clients. Compared by identity.
+        # Offsets of deleted topics, until their tombstones are in the log: not returned any more. Compared by identity.
         self._stale: dict[Place, list[OffsetCommitValue]] = {}
 
     # --- state ---
@@ -172,7 +172,7 @@ class Offsets:
         return {topic: partitions for topic, partitions in visible.items() if partitions}
 
     def _places(self, group_id: str) -> Iterator[Place]:
-        """With an offset that is committed, or pending, or both."""
+        """Yield the places with an offset that is committed, or pending, or both."""
         topics = self.of(group_id)
         for topic in topics:
             for partition in topics[topic]:

@@ -49,7 +49,7 @@ class PendingOffsets:
         return iter(self._by_group.get(group_id, ()))
 
     def values(self, place: Place) -> list[OffsetCommitValue]:
-        """Those that may still be committed."""
+        """Return the values that may still be committed."""
         by_producer = self._by_group.get(place.group, {}).get(place, {})
         return [value for value in by_producer.values() if value is not None]
 

@@ -142,7 +142,7 @@ class Runner(Generic[AnyCoordinator]):
         return count_of(len(self.coordinator), self.coordinator.noun)
 
     def _load_again(self, error: Exception) -> None:
-        """From the beginning, into a new state: the old one may be incomplete."""
+        """Load from the beginning, into a new state: the old one may be incomplete."""
         delay = min(LOAD_RETRY_SECONDS * 2**self._failed_loads, MAX_LOAD_RETRY_SECONDS)
         self._failed_loads += 1
         log.error(

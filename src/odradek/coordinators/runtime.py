@@ -74,7 +74,7 @@ class StateBatch(NamedTuple):
     records: list[EncodedRecord]
     producer: Producer | None = None
     marker: Marker | None = None
-    # What matters only when it is appended:
+    # These matter only when it is appended:
     is_verified: bool = False  # the producer's transaction is open, says its coordinator
     transaction_version: int = 0  # by whose rules the marker is checked
 
@@ -151,7 +151,7 @@ class Timers:
             self._rebuild()
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again; never later than the earliest deadline."""
+        """Return when to look again; never later than the earliest deadline."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now_ms: int) -> Action | None:
@@ -224,7 +224,7 @@ class ShardState(enum.Enum):
     RESIGNED = "resigned"
 
 
-# How an append error looks to a client of the coordinator; any other is UNKNOWN_SERVER_ERROR.
+# Append errors as a client of the coordinator sees them; any other is UNKNOWN_SERVER_ERROR.
 APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -232,7 +232,7 @@ APPEND_ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    # Of transactions, which their clients understand.
+    # These are about transactions, and their clients understand them.
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,

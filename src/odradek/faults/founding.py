@@ -1,4 +1,4 @@
-"""How a node learns of the cluster that it belongs to: it formats its own directory, unless that is done already.
+"""A node's way to the cluster that it belongs to: it formats its own directory, unless that is done already.
 
 Nobody has to format the directories of a cluster for tests beforehand, and the nodes start at the same time.
 """

@@ -48,7 +48,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What a request must be about; None: about anything."""
+    """The subject that a request must have; None: any."""
 
     topic: str | None = None
     partition: int | None = None
@@ -158,7 +158,7 @@ def read_fault(asked: dict[str, Any]) -> Fault:
     return fault
 
 
-# What an API can be narrowed down by, so that a part of the request can be separated.
+# The fields that an API can be narrowed down by, so that a part of the request can be separated.
 
 
 def names_topics(api: Api) -> bool:

@@ -48,7 +48,7 @@ class Answers:
 
     @property
     def _sessions(self) -> FetchSessions:
-        """Those of clients on this broker."""
+        """The fetch sessions of clients on this broker."""
         sessions: FetchSessions = self._services.road(BROKER).handler(FETCH).sessions
         return sessions
 

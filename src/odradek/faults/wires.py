@@ -40,7 +40,7 @@ class Wires:
         self._nodes = dict(nodes)
 
     def cut(self, deaf_to: Iterable[Peer], mute_to: Iterable[Peer]) -> None:
-        """From now on these are cut, and no others."""
+        """Cut these peers off, and no others."""
         self._deaf_to, self._mute_to = frozenset(deaf_to), frozenset(mute_to)
         for gate in list(self._gates):
             gate.wires_changed()
@@ -63,7 +63,7 @@ class Wires:
         return self._nodes.get(address, CLIENTS)
 
     def peer_named(self, client_id: str | None) -> Peer:
-        """By the client id of its requests."""
+        """Return the peer that sends requests with this client id."""
         name, _, number = (client_id or "").rpartition("-")
         is_node = name in NODE_NAMES and number.isdecimal() and int(number) in self._nodes.values()
         return int(number) if is_node else CLIENTS

@@ -69,7 +69,9 @@ class Wanted:
         self.told_log_start_offset = -1 if is_lost else response.log_start_offset
 
     def ask(self, asked: "FetchPartition") -> None:
-        """What the client wants now. In another leader epoch it may have thrown away what it was told in the last."""
+        """Note what the client wants now. In another leader epoch it may have thrown away what it was told in the
+        last.
+        """
         if asked.current_leader_epoch != self.asked.current_leader_epoch:
             self.told_high_watermark = self.told_log_start_offset = -1
         self.asked = asked

@@ -1,4 +1,4 @@
-"""What a request may read: the topic's name, the caller's access to it, and who has the records."""
+"""The sources that a request may read: the topic's name, the caller's access to it, and who has the records."""
 
 from uuid import UUID
 
@@ -29,19 +29,19 @@ class Sources:
         return topic
 
     def leader_or_follower(self, request: Request, topic: str, index: int) -> Source:
-        """For a reader of the topic, which takes any replica."""
+        """Return any replica, for a reader of the topic."""
         if self.asks:
             self._check_access(request, Operation.READ, Resource.TOPIC, topic)
         return self._replicas.leader_or_follower(topic, index)
 
     def leader(self, request: Request, topic: str, index: int) -> Source:
-        """For a reader of the topic, which takes the leader alone."""
+        """Return the leader, for a reader of the topic that takes no other replica."""
         if self.asks:
             self._check_access(request, Operation.READ, Resource.TOPIC, topic)
         return self._replicas.leader(topic, index)
 
     def leader_for_follower(self, topic: str, index: int) -> Leader:
-        """For a replica, whose access is checked at each read (`check_follower`)."""
+        """Return the leader for a replica, whose access is checked at each read (`check_follower`)."""
         return self._replicas.leader(topic, index)
 
     def may_follow(self, request: Request) -> bool:

@@ -34,7 +34,7 @@ class Thread(Protocol):
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result: ...
 
     def close(self) -> None:
-        """When no work is under way."""
+        """Close the thread; no work may be under way."""
 
 
 class Host(Protocol):
@@ -70,7 +70,7 @@ class Host(Protocol):
         """In one of the threads that all such work shares."""
 
     def new_thread(self, name: str) -> Thread:
-        """For work that must not wait for other work."""
+        """Return a thread for work that must not wait for other work."""
 
     async def start_cleaner(self) -> "Worker":
         """A process that compacts. Raises CannotOpen where the system cannot start one now."""

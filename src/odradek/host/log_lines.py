@@ -21,7 +21,7 @@ _repeats: ContextVar[Repeats | None] = ContextVar("repeats", default=None)
 
 
 def enter(node: int, host: "Host") -> Repeats:
-    """From now on log lines in this context belong to this node. Close the result when the node stops."""
+    """Let log lines in this context belong to this node from now on. Close the result when the node stops."""
     node_id.set(node)
     repeats = Repeats(host.loop_time, host.call_later)
     _repeats.set(repeats)
@@ -39,7 +39,7 @@ class NodeIdFilter(logging.Filter):
 
 
 def fields(**named: Any) -> dict[str, Any]:
-    """For `extra` of a log call. A field that is None is left out."""
+    """Return named fields for `extra` of a log call. A field that is None is left out."""
     return {"fields": {name: value for name, value in named.items() if value is not None}}
 
 

@@ -36,7 +36,7 @@ class Traffic:
 
 
 class Histogram:
-    """How long something took."""
+    """A distribution of how long something took."""
 
     __slots__ = ("counts", "seconds")
 
@@ -105,7 +105,7 @@ _current: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
 
 
 def enter(metrics: Metrics) -> None:
-    """From now on errors in this context are counted for this node."""
+    """Count errors in this context for this node from now on."""
     _current.set(metrics)
 
 

@@ -1,5 +1,5 @@
-"""What the requirements of pipelines have counted, for whoever shows pipelines that run elsewhere: a compacted topic
-with one record for each sink, by pipeline and sink.
+"""Counts of the requirements of pipelines, for whoever shows pipelines that run elsewhere: a compacted topic with one
+record for each sink, by pipeline and sink.
 
 A record has totals since the sink's last reset, so the newest one says it all, and one that was sent twice or not at
 all changes nothing in the end. The checkpoint of the pipeline knows best; nothing is decided by these records.

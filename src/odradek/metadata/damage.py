@@ -1,4 +1,4 @@
-"""What the operator of a node with a damaged metadata log is told to do.
+"""Instructions for the operator of a node with a damaged metadata log.
 
 The only voter of a cluster has the only copy of this log: without a backup, its operator can only start with no topics.
 A member of a cluster must not do that. Its disk no longer has what it promised the others, so it gives up its vote,

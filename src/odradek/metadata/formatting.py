@@ -80,7 +80,7 @@ def load_or_format(
 def new_properties(
     node_id: int, rng: Random, cluster_id: str | None = None, directory_id: UUID | None = None
 ) -> MetaProperties:
-    """With a random id for what is not given."""
+    """Make properties, with a random id for each that is not given."""
     return MetaProperties(cluster_id or id_to_text(random_id(rng)), node_id, directory_id or random_id(rng))
 
 

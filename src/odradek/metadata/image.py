@@ -26,7 +26,7 @@ METADATA_VERSION_FEATURE = "metadata.version"
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The kind of thing that a configuration belongs to."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -188,5 +188,5 @@ class MetadataImage:
         return (broker for broker in self.brokers.values() if broker.is_active)
 
     def full_brokers(self) -> frozenset[int]:
-        """Those whose disks have no room."""
+        """Return the brokers whose disks have no room."""
         return frozenset(broker.id for broker in self.brokers.values() if broker.is_full)

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Base(NamedTuple):
-    """Where reading the log begins: with the newest intact snapshot, or an empty image."""
+    """The base from which the log is read: the newest intact snapshot, or an empty image."""
 
     snapshot: Snapshot
     files: SnapshotFiles
@@ -70,7 +70,7 @@ class Base(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """What is wrong with the damaged snapshots, as the beginning of an error message."""
+        """A complaint about the damaged snapshots, as the beginning of an error message."""
         return "".join(f"{path} is damaged: {reason}. " for path, reason in self.damaged.items())
 
     @property

@@ -170,7 +170,7 @@ class MetadataLog:
 
     @property
     def raft(self) -> Raft:
-        """For reading only: events go through this log."""
+        """The core, for reading only: events go through this log."""
         return self._quorum.raft
 
     @property
@@ -253,7 +253,7 @@ class MetadataLog:
         return self._quorum.wants_sync
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, perhaps in a thread, before anything more is committed."""
+        """Return what must be synced, perhaps in a thread, before anything more is committed."""
         return self._quorum.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> list[MetadataDelta]:
@@ -339,7 +339,7 @@ class MetadataLog:
 
     @property
     def first_timestamp_ms(self) -> int:
-        """When the oldest record of the log was written, or a little later."""
+        """The time when the oldest record of the log was written, or a little later."""
         segment = self._store.log.segments[0]
         segment.load()
         return segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
@@ -381,7 +381,7 @@ class MetadataLog:
 
     @property
     def failed(self) -> bool:
-        """What a restart would find is unknown: nothing more can be appended or committed."""
+        """True if nobody knows what a restart would find: nothing more can be appended or committed."""
         return self._store.failed or self._quorum.failed
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ def quorum_settings(config: BrokerConfig) -> Settings:
 
 
 class RegistrationSettings(NamedTuple):
-    """How a broker registers with the active controller, and stays registered."""
+    """The settings by which a broker registers with the active controller, and stays registered."""
 
     heartbeat_interval_ms: int
     timeout_ms: int  # a broker that is not registered by then stops

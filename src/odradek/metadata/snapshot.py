@@ -171,7 +171,7 @@ def _write_producer_ids(image: MetadataImage) -> Iterator[r.ProducerIdsRecord]:
         yield r.ProducerIdsRecord(-1, -1, image.next_producer_id)
 
 
-# By field of the image, in the order of the snapshot.
+# The key is a field of the image; the order is that of the snapshot.
 WRITERS: dict[str, Callable[[MetadataImage], Iterator[r.MetadataRecord]]] = {
     "features": _write_features,
     "controllers": _write_controllers,
@@ -275,7 +275,7 @@ def read_snapshot(data: bytes, snapshot_id: SnapshotId, cluster_id: str) -> Snap
 
 
 def read_timestamp(data: bytes) -> int:
-    """When the last record in a snapshot was written, from the first bytes of the snapshot."""
+    """Return when the last record in a snapshot was written, from the first bytes of the snapshot."""
     return read_header(data).max_timestamp
 
 

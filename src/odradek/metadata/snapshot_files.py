@@ -87,7 +87,7 @@ class SnapshotFiles:
             file.close()
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        """When the last record in the snapshot was written."""
+        """Return when the last record in the snapshot was written."""
         if snapshot_id not in self._timestamps:
             self._timestamps[snapshot_id] = self._read_timestamp(self._files.file(self.path(snapshot_id)))
         return self._timestamps[snapshot_id]

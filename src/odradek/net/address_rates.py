@@ -1,4 +1,4 @@
-"""How fast new connections may come from one address (`connection_creation_rate`, KIP-612).
+"""A limit on how fast new connections may come from one address (`connection_creation_rate`, KIP-612).
 
 A connection over the limit is not served: it is held for as long as its address has to wait, at most for one window,
 and then closed. A client that tries again at once would otherwise keep a node busy with connections that it refuses.

@@ -1,4 +1,4 @@
-"""What happens on a connection before its first request, within bounds of time, number and size.
+"""The exchange on a connection before its first request, within bounds of time, number and size.
 
 A connection that we opened is greeted by us: first the transport's own exchange is awaited (`Handshakes`), then `greet`
 of its security asks what it has to, in a few small frames. Whoever connects gets an OSError if that fails, as if

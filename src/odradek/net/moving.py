@@ -44,7 +44,7 @@ class MovingTransport:
         self._move_receiving(ReceivingMove.RESUME)
 
     def stop_reading(self) -> None:
-        """For good: pending requests still get their responses, but no more are read."""
+        """Stop reading for good: pending requests still get their responses, but no more are read."""
         if self.receiver is NOBODY:
             self.close("this node is stopping", logging.DEBUG)
             return

@@ -37,8 +37,9 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Outlet(NamedTuple):
-    """How bytes leave a connection; what it cannot do is None. All return how many bytes were accepted, and raise
-    BlockingIOError if none can be now."""
+    """The ways for bytes to leave a connection; one that it does not have is None. All return how many bytes were
+    accepted, and raise BlockingIOError if none can be now.
+    """
 
     send: Callable[[Bytes], int]
     gather: Callable[[list[Bytes], bool], int] | None = None  # several at once; True: more will follow

@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 class Exchange:
-    """What arrives on one connection."""
+    """The bytes that arrive on one connection."""
 
     def __init__(self) -> None:
         self._received = bytearray()

@@ -1,4 +1,4 @@
-"""What the transports of one side of a node share: memory for the frames that arrive.
+"""The memory that the transports of one side of a node share, for the frames that arrive.
 
 Requests of clients and responses of other nodes use different pools, so that neither waits
 for the other.
@@ -31,7 +31,7 @@ class Pool:
 
     @cached_property
     def encrypted_buffer(self) -> memoryview:
-        """Where transports with TLS receive."""
+        """Return the buffer where transports with TLS receive."""
         return memoryview(bytearray(ENCRYPTED_BUFFER_SIZE))
 
     def frame(self, size: int) -> memoryview:

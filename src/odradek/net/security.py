@@ -1,4 +1,4 @@
-"""How a connection is protected: every listener has a security, and so has every way to another node.
+"""The protection of connections: every listener has a security, and so has every way to another node.
 
 The protocol decides which transport carries the bytes (`net.transports`). A connection that we open may begin with a
 greeting, an exchange of frames before the first request: that is where this node authenticates at another one.
@@ -40,7 +40,7 @@ PLAINTEXT = Security()
 
 
 class Endpoint(NamedTuple):
-    """Where to connect to, and how."""
+    """An address to connect to, and the security to use."""
 
     host: str
     port: int

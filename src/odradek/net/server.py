@@ -46,7 +46,7 @@ class Rate:
         self._at = now()
 
     def wait_seconds(self) -> float:
-        """How long until the next is allowed; 0 lets it through."""
+        """Return how long to wait until the next is allowed; 0 lets it through."""
         if self.per_second == math.inf:
             return 0.0
         now = self._now()
@@ -93,8 +93,9 @@ class Server:
         self._refusal_logged = -REFUSALS_PER_LINE_SECONDS
 
     def reconfigure(self, bounds: Bounds) -> None:
-        """How many connections there may be; the other bounds are read at start. Those over the new limit are
-        closed, idle ones first."""
+        """Change how many connections there may be; the other bounds are read at start. Those over the new limit are
+        closed, idle ones first.
+        """
         self._bounds = bounds
         self._new_connections.per_second = bounds.max_new_connections_per_second
         for name, own in bounds.of_listener.items():

@@ -21,7 +21,7 @@ MESSAGE_SIZES = (200, 3000)  # in bytes, from and to
 
 
 class GreetingFaults(NamedTuple):
-    """How likely it is that an end, in each of its messages of a handshake, does this."""
+    """The probabilities that an end, in each of its messages of a handshake, does this."""
 
     stall: float
     drop: float

@@ -93,7 +93,7 @@ class SocketNetwork:
         return channels[0]
 
     def _watched(self, converse: Converse) -> Converse:
-        """For those who put something between a transport and its receiver."""
+        """Return it unchanged; those who put something between a transport and its receiver override this."""
         return converse
 
     def greeted(self, transport: StreamTransport) -> None:

@@ -15,7 +15,7 @@ class Stranger(NamedTuple):
 
 
 class Where(NamedTuple):
-    """Where such a peer has connected to."""
+    """The place that such a peer has connected to."""
 
     listener: str  # "": it is we who connected
     protocol: str

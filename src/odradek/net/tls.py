@@ -36,7 +36,7 @@ CLOSED = Receiving.CLOSED
 
 
 class TlsOutput(Output):
-    """What was encrypted and not accepted by the socket counts in `size`, and leaves first."""
+    """An output whose `size` includes what was encrypted and not accepted by the socket; that leaves first."""
 
     def __init__(self, session: TlsSession, sock: socket.socket, traffic: Traffic) -> None:
         super().__init__(Outlet(self._encrypt, self._encrypt_parts), traffic)

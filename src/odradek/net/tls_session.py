@@ -7,7 +7,7 @@ peer, be they data, a part of the handshake or an alert, are collected until the
 
 import ssl
 
-# What OpenSSL calls it, and what we say. A peer that refuses us sends an alert.
+# OpenSSL's names of failures, and what we say. A peer that refuses us sends an alert.
 REASONS = {
     "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that this end accepts",
     "VERSION_TOO_LOW": "it offers no version of TLS that this end accepts",

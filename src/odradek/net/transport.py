@@ -40,7 +40,7 @@ class Output(Protocol):
 
 
 class Transport(Protocol):
-    """What a receiver may do with its connection."""
+    """The things that a receiver may do with its connection."""
 
     address: str  # the peer's, as host:port
     listener: str  # that accepted it; "" if we connected
@@ -99,7 +99,7 @@ class Receiver(Protocol):
         """A large one, or one that arrived in pieces. It has to be given back."""
 
     def finish(self) -> None:
-        """That was all that has arrived."""
+        """Note that this was all that has arrived."""
 
     def flushed(self) -> None:
         """Some output was sent, but not all of it, or not at once: there may be more room for output, or too little."""

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps its state, and which pipeline it belongs to.
+"""The directory where a pipeline keeps its state, and which pipeline it belongs to.
 
     checkpoints/NAME/
       manifest.json     the pipeline that this belongs to, and the definition of its last run
@@ -80,7 +80,7 @@ class Checkpoint:
     # Shared queries
 
     def groups(self) -> list[Group]:
-        """Those of the last run."""
+        """Return the groups of the last run."""
         found = (self.manifest() or {}).get("groups", {})
         return [
             Group(name, one["source"], tuple(one["sinks"]), tuple(one["rejects"]))
@@ -185,7 +185,7 @@ class Checkpoint:
     # Records that were set aside
 
     def skipped(self, kind: str, name: str) -> dict[str, dict[str, dict[str, list[int]]]]:
-        """By source, topic and partition."""
+        """Return the skipped offsets, by source, topic and partition."""
         try:
             found: dict[str, dict[str, dict[str, list[int]]]] = json.loads(
                 self._skip_file(kind, name).read_text()
@@ -195,7 +195,7 @@ class Checkpoint:
             return {}
 
     def all_skipped(self) -> Iterator[tuple[str, str, dict[str, dict[str, dict[str, list[int]]]]]]:
-        """For every query that skips records: its kind, its name and what it skips."""
+        """Yield, for every query that skips records, its kind, its name and what it skips."""
         for path in sorted((self.directory / "skipped").glob("*.json")):
             kind, _, name = path.stem.partition(".")
             yield kind, name, self.skipped(kind, name)
@@ -258,7 +258,7 @@ class Checkpoint:
     # Rows that did not meet a requirement
 
     def unmet(self, kind: str, name: str) -> list[dict[str, Any]]:
-        """With stage, requirement, action and rows."""
+        """Return the counts, with stage, requirement, action and rows."""
         found: list[dict[str, Any]] = self._unmet(kind, name)["unmet"]
         return found
 
@@ -296,7 +296,7 @@ class Checkpoint:
         return self.progress(kind, name) if group is None else self.progress("group", group.name)
 
     def query_id(self, kind: str, name: str) -> str:
-        """What Spark calls the query: the same after a restart, another one after a reset."""
+        """Return Spark's id of the query: the same after a restart, another one after a reset."""
         return str(json.loads((self.query(kind, name) / "metadata").read_text())["id"])
 
     def remove_query(self, kind: str, name: str) -> bool:

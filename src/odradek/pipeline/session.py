@@ -107,7 +107,7 @@ def start(
 
 
 def _keep_quiet_without_java(spark: "SparkSession") -> None:
-    """If Java dies, PySpark's threads print stack traces. We say what happened, in one message."""
+    """Silence PySpark's threads, which print stack traces if Java dies. We say what happened, in one message."""
     logging.getLogger().addFilter(_is_not_from_py4j)
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
@@ -119,7 +119,7 @@ def _is_not_from_py4j(record: logging.LogRecord) -> bool:
 
 
 def java_ended(wait_s: float = 0.0) -> str | None:
-    """How Spark's Java process ended, in words; None while it runs. After a lost connection it may take a moment."""
+    """Say how Spark's Java process ended; None while it runs. After a lost connection it may take a moment."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -145,7 +145,9 @@ def connection_lost(error: BaseException) -> bool:
 
 
 def new_session(spark: "SparkSession", *, named_sources: bool = True) -> "SparkSession":
-    """For one query. With named sources, checkpoints keep offsets by name, not by position in the query."""
+    """Make a session for one query. With named sources, checkpoints keep offsets by name, not by position in the
+    query.
+    """
     session = spark.newSession()
     session.conf.set(SOURCE_EVOLUTION, str(named_sources).lower())
     return session

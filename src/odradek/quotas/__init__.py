@@ -1,4 +1,4 @@
-"""How much clients may ask of a node: Kafka's quotas, as pure cores. Time is an argument.
+"""Kafka's quotas, as pure cores: how much clients may ask of a node. Time is an argument.
 
     keys       the quotas that there are, and what each may be set for
     limits     which limit applies to a user and a client id: the most specific one that is set

@@ -28,5 +28,5 @@ class TokenBucket:
         self.tokens -= count
 
     def throttle_ms(self, limit: float) -> int:
-        """How long it takes to fill up to zero."""
+        """Return how long it takes to fill up to zero."""
         return round(-self.tokens / limit * 1000) if self.tokens < 0 else 0

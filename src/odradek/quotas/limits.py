@@ -61,7 +61,7 @@ def _kinds(user: str, client_id: str) -> tuple[tuple[Entity, Sharers], ...]:
 
 
 def limits_of_addresses(key: str, quotas: Quotas) -> dict[str | None, float]:
-    """By address; that of None is for all others."""
+    """Return the limits by address; that of None is for all others."""
     return {
         entity[0][1]: values[key] for entity, values in quotas.items() if entity[0][0] == IP and key in values
     }

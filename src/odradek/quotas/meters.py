@@ -1,4 +1,4 @@
-"""What is kept for each client that a quota applies to: its rate, or its token bucket.
+"""The meter of each client that a quota applies to: its rate, or its token bucket.
 
 Memory is bounded. Clients choose their client ids, so there may be any number of them; whoever has not been seen for
 long is forgotten first, which changes nothing for it.
@@ -16,7 +16,7 @@ MOST_KEPT = 10_000
 
 
 class Meter(Generic[T]):
-    """What one client, or those who share its limit, have used, and may use."""
+    """The use that one client, or those who share its limit, have made of it, and may make."""
 
     __slots__ = ("limit", "used")
 

@@ -34,7 +34,7 @@ class Rate:
 
     @property
     def last_ms(self) -> int:
-        """When something was last counted; -1 if nothing is."""
+        """The time when something was last counted; -1 if nothing is."""
         return self._windows[-1].last_ms if self._windows else -1
 
     def record(self, value: float, now_ms: int) -> None:
@@ -56,6 +56,6 @@ class Rate:
         return sum(window.sum for window in windows) * 1000 / elapsed_ms, elapsed_ms
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """For how long a client with this limit has to be silent; 0 if its rate is within the limit."""
+        """Return for how long a client with this limit has to be silent; 0 if its rate is within the limit."""
         rate, elapsed_ms = self.measure(now_ms)
         return round((rate - limit) / limit * elapsed_ms) if rate > limit else 0

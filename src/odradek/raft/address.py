@@ -1,10 +1,12 @@
-"""Where a node of the quorum is. The core does not know it; the messages on the wire, and those who send them, do."""
+"""The address of a node of the quorum. The core does not know it; the messages on the wire, and those who send them,
+do.
+"""
 
 from typing import NamedTuple
 
 
 class NodeAddress(NamedTuple):
-    """Where a node's controller listener is."""
+    """The address of a node's controller listener."""
 
     host: str
     port: int

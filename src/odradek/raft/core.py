@@ -87,7 +87,7 @@ class Raft(Leadership):
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When `tick` must be called, if no other event comes first."""
+        """The time when `tick` must be called, if no other event comes first."""
         return min(self._deadlines(), default=None)
 
     # Events
@@ -186,7 +186,7 @@ class Raft(Leadership):
         return not self.is_voter and self.log.voters.last_offset < self.high_watermark
 
     def _quorum_deadline_ms(self, role: Leader) -> int:
-        """When the leader resigns, unless voters fetch before."""
+        """Return when the leader resigns, unless voters fetch before."""
         return role.contact_ms(self.voters, self.node, self._now_ms) + self._settings.check_quorum_ms
 
     def _deadlines(self) -> Iterator[int]:
@@ -429,7 +429,9 @@ class Raft(Leadership):
             role.unacknowledged.discard(event.node_id)  # its process has ended, so it need not know
 
     def _turn_after_ms(self, gone_leader_id: int) -> int:
-        """By the order of the voters' ids. A voter that cannot win, because its log is behind, costs only its turn."""
+        """Return how long to wait, by the order of the voters' ids. A voter that cannot win, because its log is
+        behind, costs only its turn.
+        """
         others = [key for key in self.voters.keys if key.node_id != gone_leader_id]
         turn = others.index(self.node) if self.node in others else len(others)
         jitter_ms = self._rng.randrange(self._settings.gone_turn_ms) // 10

@@ -136,8 +136,9 @@ class Leadership(Replica):
         return EndQuorumEpochResponse(error, self.role.leader_id, self.epoch)
 
     def _succession_ms(self, successors: Sequence[ReplicaKey]) -> int:
-        """How long to wait before standing for election: the first successor not at all, each of the others twice as
-        long as the one before it."""
+        """Return how long to wait before standing for election: the first successor not at all, each of the others
+        twice as long as the one before it.
+        """
         position = next(
             (slot for slot, key in enumerate(successors) if key.names(self.node)), len(successors)
         )

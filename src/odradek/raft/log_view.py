@@ -127,7 +127,7 @@ class LogView:
         return Agreement()
 
     def truncation_for(self, diverging: OffsetAndEpoch) -> int:
-        """Where to cut this log, given the leader's largest epoch that is not above our last, and its end."""
+        """Return where to cut this log, given the leader's largest epoch that is not above our last, and its end."""
         end = self.end_of(diverging.epoch)
         return min(end.offset, diverging.offset) if end.epoch == diverging.epoch else end.offset
 

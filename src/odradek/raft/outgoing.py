@@ -41,13 +41,16 @@ class Settings(NamedTuple):
 
     @property
     def fetch_wait_ms(self) -> int:
-        """How long a leader may hold a fetch until there is something new. Well before its follower gives up: a quorum
-        without work would go on electing."""
+        """The time for which a leader may hold a fetch until there is something new. Well before its follower gives
+        up: a quorum without work would go on electing.
+        """
         return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 4, self.request_timeout_ms // 4)
 
     @property
     def gone_turn_ms(self) -> int:
-        """How long each voter has to be elected, once the leader's process has ended, before the next one stands."""
+        """The time that each voter has to be elected, once the leader's process has ended, before the next one
+        stands.
+        """
         return max(self.election_timeout_ms // 5, 1)
 
     @property
@@ -83,7 +86,7 @@ class Outgoing:
                 yield Message(self._node.node_id, receiver, correlation_id, request)
 
     def deadlines(self, role: Role, now_ms: int) -> Iterator[int]:
-        """When there is something to send, if no other event comes first."""
+        """Yield when there is something to send, if no other event comes first."""
         due_ms = self.requests.due_ms
         if isinstance(role, Leader):
             if self.other_voters:

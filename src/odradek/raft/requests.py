@@ -66,7 +66,7 @@ class Requests:
         self._peers[node_id] = _Peer(None, now_ms + FOREIGN_BACKOFF_MS, is_foreign=True)
 
     def due_ms(self, node_id: int) -> int:
-        """When the request under way times out; without one, the earliest time for the next request."""
+        """Return when the request under way times out; without one, the earliest time for the next request."""
         peer = self._peers.get(node_id)
         return peer.due_ms if peer is not None else 0
 

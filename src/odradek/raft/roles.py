@@ -174,7 +174,7 @@ _NEVER_SEEN = Progress()
 
 
 class FetchedSnapshot(NamedTuple):
-    """How much of a snapshot has arrived."""
+    """The part of a snapshot that has arrived."""
 
     snapshot_id: OffsetAndEpoch
     position: int = 0

@@ -32,7 +32,7 @@ _MARKER = Struct(">hi")
 # A marker's batch has always the same size. This is what the CRC covers.
 _MARKER_BATCH = Struct(f"{COVERED.format} BBBBB hh B hi B")
 MARKER_BATCH_SIZE = BEFORE_CRC.size + _MARKER_BATCH.size
-# Of the one record, as varints: its size, attributes, timestamp and offset deltas; the sizes of key and value.
+# The numbers of the one record, as varints: size, attributes, timestamp and offset deltas; the sizes of key and value.
 _RECORD_START = (2 * 16, 0, 0, 0, 2 * _KEY.size)
 _VALUE_SIZE = 2 * _MARKER.size
 

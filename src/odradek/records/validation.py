@@ -1,4 +1,4 @@
-"""What Produce does with a batch before it is stored.
+"""The checks and changes that Produce makes on a batch before it is stored.
 
 `check_batch` looks at the header and the CRC alone: a few microseconds, whatever is in the batch. Then
 `prepare_batch` applies the topic's rules, which for most topics is a comparison of timestamps and no more.
@@ -70,7 +70,7 @@ DEFAULT_TIMESTAMP_AFTER_MAX_MS = 60 * 60 * 1000
 NO_LIMIT_MS: Final = INT64_MAX
 
 MAX_REPORTED_RECORDS = 100
-# How much is checked without a pause, and how much is decompressed for that.
+# Limits of what is checked without a pause, and of what is decompressed for that.
 MANY_RECORDS = 1_000
 RECORDS_PER_STEP = 100
 UNFOLDED_AT_ONCE = 1 << 20
@@ -303,7 +303,7 @@ def check_records(data: bytes, header: BatchHeader, rules: TopicRules, now_ms: i
     earliest = now_ms - rules.timestamp_before_max_ms
     latest = min(now_ms + rules.timestamp_after_max_ms, INT64_MAX)
     max_timestamp = NO_TIMESTAMP
-    # As many rising offset deltas as there are records can only be 0, 1, 2 and so on.
+    # If as many offset deltas rise as there are records, they can only be 0, 1, 2 and so on.
     for index, (_, _, timestamp_delta, _, key, _, _) in enumerate(scan_records(data, header)):
         if index % RECORDS_PER_STEP == 0:
             yield

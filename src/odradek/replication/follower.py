@@ -146,7 +146,9 @@ class Follower(Role):
         self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def learn_high_watermark(self, offset: int) -> None:
-        """From a response of the leader. Records that we do not have yet are not committed here."""
+        """Learn the high watermark from a response of the leader. Records that we do not have yet are not committed
+        here.
+        """
         self.leader_high_watermark = offset
         reached = min(offset, self.log.end_offset)
         if reached > self.high_watermark:

@@ -199,7 +199,7 @@ class Leader(Role):
                 self._high_watermark_waiters.wake()
 
     def _count_on(self, maximal_isr: frozenset[int]) -> None:
-        """From now on the high watermark is the minimum over these."""
+        """Make the high watermark the minimum over these replicas from now on."""
         self.maximal_isr = maximal_isr
         others = sorted(maximal_isr - {self.node_id})
         self._counted = [self.progress.get(replica) or Progress(0) for replica in others]
@@ -241,8 +241,9 @@ class Leader(Role):
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, then_ms)
 
     def joining_replicas(self) -> dict[int, int]:
-        """Those that may join the ISR, and their broker epochs. They have everything committed, and everything
-        before this epoch: the high watermark we know may be lower than what an earlier leader committed."""
+        """Return the replicas that may join the ISR, and their broker epochs. They have everything committed, and
+        everything before this epoch: the high watermark we know may be lower than what an earlier leader committed.
+        """
         enough = max(self.high_watermark, self.epoch_start_offset)
         return {
             replica: progress.broker_epoch
@@ -251,7 +252,7 @@ class Leader(Role):
         }
 
     def lagging_replicas(self, now_ms: int, max_lag_ms: int) -> frozenset[int]:
-        """Those of the ISR that have not caught up for this long."""
+        """Return the members of the ISR that have not caught up for this long."""
         end_offset = self.log.end_offset
         return frozenset(
             replica

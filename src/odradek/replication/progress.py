@@ -1,4 +1,4 @@
-"""How far another replica of a partition has come, according to its fetches in this epoch.
+"""The progress of another replica of a partition, according to its fetches in this epoch.
 
 Pure: the time is an argument, from a clock that never jumps.
 """

@@ -1,4 +1,4 @@
-"""How fast throttled replicas are copied (KIP-73): a broker has one quota for what it sends as leader, and one for what
+"""The quotas for copying throttled replicas (KIP-73): a broker has one for what it sends as leader, and one for what
 it fetches as follower.
 
 While the rate is above the quota, throttled partitions that are not in sync are left out: by the leader of its

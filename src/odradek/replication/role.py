@@ -98,7 +98,7 @@ class Role:
         )
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> Divergence | None:
-        """Where the reader's log has diverged from ours; it ends at this offset, with a record of that epoch."""
+        """Return where the reader's log has diverged from ours; it ends at this offset, with a record of that epoch."""
         if last_fetched_epoch < 0:
             return None
         log = self.log

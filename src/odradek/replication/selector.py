@@ -19,7 +19,9 @@ NO_PREFERENCE = -1  # the leader serves the consumer itself
 def preferred_replica(
     rack: str, listener: str, offset: int, source: Source, brokers: Mapping[int, Broker]
 ) -> int:
-    """For a consumer in this rack, on this listener, that fetches from this offset. Only a leader sends it away."""
+    """Choose a replica for a consumer in this rack, on this listener, that fetches from this offset. Only a leader
+    sends it away.
+    """
     if not rack or not isinstance(source, Leader) or _is_in_rack(rack, listener, brokers.get(source.node_id)):
         return NO_PREFERENCE
     candidates = [

@@ -18,7 +18,7 @@ Fetched = FetchedPartition[Slice | bytearray]  # what a read returns; small read
 
 
 class Isolation(Enum):
-    """How far a reader may see (Kafka's FetchIsolation)."""
+    """The limit up to which a reader may see (Kafka's FetchIsolation)."""
 
     LOG_END = 0
     HIGH_WATERMARK = 1
@@ -38,7 +38,7 @@ class Source(Protocol):
         """Raise KafkaError if the client knows another leader epoch; -1 if it does not say."""
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> Divergence | None:
-        """Where the reader's log has diverged from this one, if it has."""
+        """Return where the reader's log has diverged from this one, if it has."""
 
     def describe(self) -> Fetched:
         """The offsets that every response has, and no records."""

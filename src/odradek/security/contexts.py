@@ -113,5 +113,5 @@ class ContextSource:
         return True
 
     def look_at(self, tls: TlsSettings) -> None:
-        """From the next `refresh` on, the files of these settings are read."""
+        """Read the files of these settings from the next `refresh` on."""
         self._tls = tls

@@ -1,4 +1,6 @@
-"""What is kept of a SCRAM password, and the mechanisms that it is kept for. Imports nothing: every image has these."""
+"""The stored form of a SCRAM password, and the mechanisms that it is kept for. Imports nothing: every image has
+these.
+"""
 
 from typing import NamedTuple
 

@@ -105,7 +105,7 @@ def _parse_key(item: Mapping[str, Any]) -> Key:
 
 
 class KeySource(NamedTuple):
-    """Where the keys are."""
+    """The place of the keys."""
 
     url: str  # file: or https:
 

@@ -72,14 +72,14 @@ ADMITTED = {
 
 
 class Terms(NamedTuple):
-    """How clients log in on a listener."""
+    """The terms on which clients log in on a listener."""
 
     mechanisms: Mapping[str, NewExchange]  # in the order in which they are offered
     max_reauth_ms: Mapping[str, int] = {}  # by mechanism; 0 or none: a session without an end
 
 
 class Reply(NamedTuple):
-    """What the client is told. If `failure` is set, it is told so after a delay, and the connection is closed."""
+    """The reply to the client. If `failure` is set, it is told so after a delay, and the connection is closed."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

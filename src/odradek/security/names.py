@@ -9,7 +9,7 @@ was verified before: what cannot be read here is an error, but no way in.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# By object identifier, encoded.
+# The keys are encoded object identifiers.
 KEYWORDS = {
     bytes.fromhex("550403"): "CN",
     bytes.fromhex("550406"): "C",

@@ -1,4 +1,4 @@
-"""What a connection with TLS should be like. Plain values, without OpenSSL, which not every client needs."""
+"""The settings of a connection with TLS. Plain values, without OpenSSL, which not every client needs."""
 
 from dataclasses import dataclass
 

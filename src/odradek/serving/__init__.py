@@ -1,4 +1,4 @@
-"""From a frame to its handler, and the response back: everything about requests that is not about one API.
+"""Everything about requests that is not about one API: from a frame to its handler, and the response back.
 
     conversation   the requests of one connection, in order and within bounds; `session`: the client
     dispatch       reads requests from frames

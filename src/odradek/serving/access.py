@@ -20,7 +20,7 @@ from odradek.serving.authorizer import DENIED
 from odradek.wire.codec import Message, Steps
 
 THE_CLUSTER = ""
-# What the types of resources with settings are to ACLs: brokers, their loggers and client metrics are the cluster's.
+# Types of resources with settings, as ACLs see them: brokers, their loggers and client metrics are the cluster's.
 CONFIGURED = {
     ResourceType.TOPIC: Resource.TOPIC,
     ResourceType.GROUP: Resource.GROUP,
@@ -35,7 +35,7 @@ Hide = Callable[[Any, Any, May], None]  # the request, its response, what the ca
 
 
 class Permitted(NamedTuple):
-    """What is left of a request."""
+    """The rest of a request after the denied items are taken out."""
 
     rest: Message | None  # to be handled; None if nothing is left
     refused: Message | None  # a response with the items that are denied
@@ -67,7 +67,7 @@ def authorize(
 def _refuse_denied(
     api: Api, message: Message, version: int, lists: list[Items], denied: "_Denied"
 ) -> Steps[tuple[Message | None, Message | None]]:
-    """What is left of the request, and the refusal of the rest."""
+    """Return what is left of the request, and the refusal of the rest."""
     division = yield from set_apart(message, lists, denied.is_denied)
     if division is None:
         return message, None

@@ -33,7 +33,7 @@ DENIALS = frozenset(
 
 
 def source(caller: Caller) -> str:
-    """Who repeats a line: users of the same machine have counts of their own."""
+    """Return who repeats a line: users of the same machine have counts of their own."""
     return f"{one_line(str(caller.principal), MAX_NAME)} at {caller.host}"
 
 

@@ -1,10 +1,10 @@
-"""Who may do what: the seam for ACLs.
+"""The seam for ACLs.
 
 An authorizer says whether a caller may do an operation to a resource. Without one (`authorizer.class.name`) everybody
 may do everything, and then nobody is asked: `allows_all` is looked at once for each request. With ACLs it is
 `serving.standard_authorizer`.
 
-What it said about a caller is remembered with the connection, until the generation of its responses changes. A node may
+What it said about a caller is remembered with the connection, until the generation of its decisions changes. A node may
 do everything: its own requests are never denied.
 """
 
@@ -52,7 +52,7 @@ class AllowAll:
 
 
 class Remembered:
-    """What an authorizer has said about the caller of one connection."""
+    """Decisions of an authorizer about the caller of one connection."""
 
     __slots__ = ("_answers", "_authorizer", "caller", "generation")
 
@@ -81,7 +81,7 @@ def check_has_acls(authorizer: Authorizer) -> None:
 
 
 def may_of(authorizer: Authorizer, request: "Request") -> May:
-    """What the caller of this request may do now."""
+    """Return what the caller of this request may do now."""
     caller, session = request.caller, request.session
     if caller.is_node:
         return _everything

@@ -54,7 +54,7 @@ class Quorum(Protocol):
 
     @property
     def is_stuck(self) -> bool:
-        """What the leader sent could not be appended: this node's metadata is old."""
+        """True if what the leader sent could not be appended: this node's metadata is old."""
 
     def handle(self, request: Request, body: QuorumRequest) -> None:
         """Give a request of another replica to the core. The response is sent when the core gives it: a fetch may
@@ -68,7 +68,7 @@ class Quorum(Protocol):
         """KafkaError NOT_LEADER_OR_FOLLOWER if another node leads."""
 
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
-        """Where a node says that its controller listener is."""
+        """Learn where a node says that its controller listener is."""
 
     async def changed(self) -> None:
         """Wait for the next change of the image, or of the leader."""
@@ -76,7 +76,7 @@ class Quorum(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """What handlers need to know of the cluster, and their way to change it."""
+    """The cluster as handlers know it, and their way to change it."""
 
     node_id: int  # this node
     controller_listeners: Sequence[str]  # by name
@@ -99,8 +99,10 @@ class Cluster:
         return self.image.features.get(TRANSACTION_VERSION, 0)
 
     def check_metadata(self) -> None:
-        """For requests about who leads and where. A broker whose disk is so full that it cannot keep the metadata does
-        not know that by now: the connection is closed, so that the client asks another broker."""
+        """Check that the metadata may be told, for requests about who leads and where. A broker whose disk is so full
+        that it cannot keep the metadata does not know that by now: the connection is closed, so that the client asks
+        another broker.
+        """
         if self.disk.is_full and self.quorum.is_stuck:
             raise ProtocolError("this broker's metadata is old, because its disk is full: ask another broker")
 
@@ -138,9 +140,9 @@ class Cluster:
     async def at_leader(
         self, request: Request, message: Message, response: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """For requests that only the leader of the quorum can handle: `answer` here if this node leads, otherwise
-        forward it. A request on a controller listener is always handled here: its sender looks for the leader
-        itself."""
+        """Handle the request here if this node leads the quorum, otherwise forward it. A request on a controller
+        listener is always handled here: its sender looks for the leader itself.
+        """
         if self.is_for_controller(request) or self.leads:
             return await response()
 

@@ -347,7 +347,7 @@ class Conversation:
         return effect
 
     def _settle(self) -> None:
-        """What has to happen before the next frame may be handled?"""
+        """Do what has to happen before the next frame may be handled."""
         if self.state is HOLDING or self.state is FULL:
             if not self._is_over_bound():
                 self._line_up() if self._held else self._move(REST)

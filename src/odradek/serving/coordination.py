@@ -89,14 +89,16 @@ class Verifier(Protocol):
     def verify(
         self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
     ) -> list[Verification | KafkaError] | Awaitable[list[Verification | KafkaError]]:
-        """For the batches of one producer in a Produce of this version: what each is appended with, or why it must not
-        be. At once, if the coordinator is on this broker and need not wait for anything."""
+        """Verify the batches of one producer in a Produce of this version: what each is appended with, or why it must
+        not be. The result is there at once if the coordinator is on this broker and need not wait for anything.
+        """
 
     async def verify_offsets(
         self, version: int, transactional_id: str, producer_id: int, producer_epoch: int, partition: int
     ) -> ErrorCode:
-        """For a TxnOffsetCommit of this version to a group with this partition of the internal topic. Offsets that are
-        appended in the same turn of the event loop belong to the transaction."""
+        """Verify a TxnOffsetCommit of this version to a group with this partition of the internal topic. Offsets that
+        are appended in the same turn of the event loop belong to the transaction.
+        """
 
 
 class Peers(Protocol):
@@ -111,7 +113,7 @@ class Peers(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordination:
-    """What handlers need of coordinators."""
+    """The coordinators as handlers know them."""
 
     get: Callable[[Kind], Coordinators]  # created when first needed
     get_verifier: Callable[[], Verifier]  # created when first needed

@@ -1,4 +1,4 @@
-"""From a frame to its handler.
+"""Reads a request from a frame and passes it to its handler.
 
 A request that cannot be read or is not served closes the connection, as in Kafka: there is no response that a client
 could understand. The exception is ApiVersions in a version from the future, which gets a response in version 0 with

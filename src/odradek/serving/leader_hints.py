@@ -1,4 +1,4 @@
-"""What a broker that refuses a partition knows of its leader (KIP-951)."""
+"""Hints about a partition's leader from a broker that refuses the partition (KIP-951)."""
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER

@@ -1,4 +1,4 @@
-"""How log lines name requests and their clients."""
+"""Names of requests and their clients in log lines."""
 
 from typing import TYPE_CHECKING, Any
 

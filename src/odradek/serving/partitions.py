@@ -29,7 +29,7 @@ class Disk(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitions:
-    """What handlers need of the partitions on this node."""
+    """The partitions on this node, as handlers know them."""
 
     replicas: Replicas
     disk: Disk

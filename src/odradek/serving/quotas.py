@@ -179,7 +179,7 @@ class Metered:
         self._throttle(request, throttle_ms, "produce", because_of_time)
 
     def max_fetched_bytes(self, most: int) -> int:
-        """How much a Fetch may read: not more than can be sent within the windows that are measured."""
+        """Return how much a Fetch may read: not more than can be sent within the windows that are measured."""
         meter = self._fetched
         return most if meter is None else min(most, int(meter.limit * self._burst_ms / 1000))
 
@@ -209,5 +209,5 @@ class Metered:
 
 
 def quota_windows(config: BrokerConfig) -> tuple[int, int]:
-    """How many there are, and the length of each in milliseconds."""
+    """Return the number of windows, and the length of each in milliseconds."""
     return config["quota.window.num"], config["quota.window.size.seconds"] * 1000

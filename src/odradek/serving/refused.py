@@ -53,7 +53,7 @@ ROUTINE = frozenset(
 )
 # Admin clients ask by the newer protocol first, and for a group that it does not know by the older one.
 ROUTINE_OF_API = frozenset({(named("ConsumerGroupDescribe").key, ErrorCode.GROUP_ID_NOT_FOUND)})
-# Where the response has no room for a sentence.
+# Explanations for responses that have no room for a sentence.
 EXPLANATIONS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no ACL allows it",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its internal topic is not available yet",
@@ -145,7 +145,7 @@ def _name_of_inner(response: Any, items: Items, item: Any, inner: Items) -> str:
 
 
 def _name_of(response: Any, items: Items) -> str:
-    """By a name if it has one, else by an id or a number, else by its list."""
+    """Name it by a name if it has one, else by an id or a number, else by its list."""
     values = [getattr(response, name) for name in items.names] or [items.request]
     names = [value for value in values if isinstance(value, str) and value]
     if not names and isinstance(values[-1], list):  # the parts of an entity with quotas

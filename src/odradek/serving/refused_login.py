@@ -1,4 +1,4 @@
-"""How a login ends that has failed: the client waits a little, gets its response, and is disconnected.
+"""The end of a failed login: the client waits a little, gets its response, and is disconnected.
 
 The delay makes guessing slow, without work for the broker, and is the same for all reasons.
 """

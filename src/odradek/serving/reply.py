@@ -37,7 +37,7 @@ Amend = Callable[[Any], Any]  # from one response to another
 
 
 class Reply:
-    """How a request gets its one response: a message, ready-made parts of a frame, or nothing (acks=0)."""
+    """The way to the one response of a request: a message, ready-made parts of a frame, or nothing (acks=0)."""
 
     __slots__ = (
         "amend",
@@ -104,7 +104,7 @@ class Reply:
             self.answer_parts((frame,))
 
     def answer_when_made(self, making: Steps[Message]) -> None:
-        """With a message that is built in as many turns as it takes."""
+        """Respond with a message that is built in as many turns as it takes."""
         self.answer_in_steps(self._make_and_encode(making))
 
     def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:

@@ -40,7 +40,7 @@ Run = list[tuple[Request, ProduceRequest]]
 
 
 class Route(NamedTuple):
-    """Where requests of one API in one version go."""
+    """The message type, the handler and the counter for requests of one API in one version."""
 
     api: Api
     message_type: type[Message]

@@ -1,4 +1,4 @@
-"""What request handlers work with: the parts of a node, assembled by `broker`.
+"""The parts of a node that request handlers work with, assembled by `broker`.
 
 There are four facets, each built once and never changed afterwards:
 
@@ -41,7 +41,7 @@ class Deadlines(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThisNode:
-    """What handlers need of the process that they run in."""
+    """The process as handlers know it."""
 
     id: int
     data_dir: Path

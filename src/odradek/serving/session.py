@@ -18,7 +18,7 @@ MAX_FRAME_SIZE = 64 * 1024
 
 
 class Sasl(NamedTuple):
-    """How the clients of a listener log in."""
+    """The way for the clients of a listener to log in."""
 
     terms: Terms
     wall_ms: Callable[[], int]
@@ -73,7 +73,9 @@ class Session:
         return self.login.handshake(mechanism, version, self.sasl.steady_ms())
 
     def authenticate(self, message: bytes) -> Reply:
-        """From the next request on, if this is a success, every API passes, and requests carry the new principal."""
+        """Authenticate the client. If this is a success, every API passes from the next request on, and requests
+        carry the new principal.
+        """
         assert self.login is not None and self.sasl is not None
         reply = self.login.authenticate(message, self.sasl.wall_ms(), self.sasl.steady_ms())
         if self.login.state is State.OPEN and self.login.principal is not None:

@@ -43,7 +43,7 @@ class Turns:
         self._is_called = False
 
     def __len__(self) -> int:
-        """How many wait for a turn."""
+        """Return how many wait for a turn."""
         return len(self._line)
 
     # --- one after the other ---
@@ -113,7 +113,7 @@ class Turns:
 
 
 class Pace:
-    """For long work in a coroutine: a share of this turn, then of later ones."""
+    """A pace for long work in a coroutine: a share of this turn, then of later ones."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

@@ -144,7 +144,7 @@ class Watch:
 
 
 def _cause(request: Request) -> str:
-    """What a request that has no response yet waits for."""
+    """Say what a request that has no response yet waits for."""
     if request.unfinished is not None:
         return "its turns to write a large response"
     return subject_of(request) or "its effect: look at other log lines of that time"

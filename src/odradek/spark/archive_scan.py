@@ -60,7 +60,7 @@ class Condition:
         return getattr(pc, self.comparison)(pc.field(self.column), pa.scalar(self.value, kind))
 
     def may_meet(self, file: ArchivedFile) -> bool:
-        """Whether a file may have such rows, by what the table says of it."""
+        """True if a file may have such rows, by what the table says of it."""
         low, high = self._bounds(file)
         if low is None or high is None:
             return True

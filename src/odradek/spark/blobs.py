@@ -74,7 +74,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """How rows get to the driver: so many bytes of each task with its result, the rest as the module says."""
+    """The way of rows to the driver: so many bytes of each task with its result, the rest as the module says."""
 
     inline_bytes: int
     keeps: bool = False
@@ -87,7 +87,7 @@ class Way:
 def encoder_of(
     options: SinkOptions, partition_counts: Mapping[str, int], way: Way
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its rows, for `mapInArrow`."""
+    """Return what a task does with its rows, for `mapInArrow`."""
 
     def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return encode_task(batches, options, partition_counts, way)

@@ -60,7 +60,7 @@ def java_options(kind: str, *, stores: bool, given: str = "") -> str:
 
 
 def cache_directory() -> Path:
-    """Where we keep what only saves time, for this user."""
+    """Return the directory where we keep what only saves time, for this user."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "odradek"
 

@@ -9,7 +9,7 @@ OLDEST_PYSPARK = (4, 2)
 
 
 def missing() -> str | None:
-    """What is missing and how to get it; None if nothing is."""
+    """Say what is missing and how to get it; None if nothing is."""
     try:
         found = version("pyspark")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a user reads when a query fails: our own message, last.
+"""Puts our own message last in what a user reads when a query fails.
 
 Spark wraps an error of a source or sink into its own, with codes before it and plans and stacks after it. Here our
 message is found in that text; `show_last` makes Python print it again below everything else, where users

@@ -36,14 +36,14 @@ class ArchivePartition(InputPartition):
 
 
 class History:
-    """What an archive has, as one planning sees it: each table is opened once, and only if it is asked for."""
+    """The contents of an archive, as one planning sees it: each table is opened once, and only if it is asked for."""
 
     def __init__(self, options: "SourceOptions", cluster: Cluster) -> None:
         self._options, self._cluster = options, cluster
         self._snapshots: dict[str, Snapshot | None] = {}
 
     def begun_before(self, earliest: Offsets) -> Offsets:
-        """Where partitions begin whose records are in the archive, and not in the topic any more."""
+        """Return where partitions begin whose records are in the archive, and not in the topic any more."""
         begun = {key: (offset, self.begin_of(key)) for key, offset in earliest.items()}
         return {key: min(offset, begin) for key, (offset, begin) in begun.items() if begin is not None}
 
@@ -55,7 +55,7 @@ class History:
         return snapshot.start_of(key.partition)
 
     def split(self, ranges: list[OffsetRange]) -> tuple[list[ArchivePartition], list[OffsetRange]]:
-        """What to read from the archive, a task for each file, and what to read from topics."""
+        """Divide the ranges into what to read from the archive, a task for each file, and what to read from topics."""
         tasks: list[ArchivePartition] = []
         rest: list[OffsetRange] = []
         for one in ranges:

@@ -1,4 +1,4 @@
-"""How far Spark's streaming queries are behind the ends of their topics.
+"""The lag of Spark's streaming queries behind the ends of their topics.
 
 Spark reports, with every batch, where a source has read to (`endOffset`) and where its topics end
 (`latestOffset`); their difference is the lag. A listener keeps the newest of each query and reports it in the log

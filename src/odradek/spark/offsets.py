@@ -54,7 +54,7 @@ def _start_mark(begun: Mapping[TopicPartition, int]) -> str:
 
 
 def begun_in(stored: Mapping[str, Mapping[str, int]]) -> Offsets | None:
-    """Where the partitions start that are new in this entry; None if it does not say."""
+    """Return where the partitions start that are new in this entry; None if it does not say."""
     return next((_parse_start_mark(key) for key in stored if key.startswith(START_MARK)), None)
 
 

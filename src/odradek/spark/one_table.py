@@ -76,7 +76,7 @@ def _scanned(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "
 
 
 def _reaches(spark: "SparkSession", uri: str) -> bool:
-    """Whether Spark has a file system for this storage. On Connect it is not asked."""
+    """True if Spark has a file system for this storage. On Connect it is not asked."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

@@ -122,7 +122,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where a range starts or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
+    """A place where a range starts or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
 
     kind: str
     offsets: tuple[tuple[TopicPartition, int], ...] = ()
@@ -137,7 +137,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """How values become typed columns; `raw` leaves them as they are."""
+    """The options that turn values into typed columns; `raw` leaves them as they are."""
 
     form: str = "raw"
     schema: str = ""  # DDL, or Spark's JSON; for Avro, its own
@@ -250,7 +250,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def parse_value_options(given: Mapping[str, str]) -> ValueOptions:
-    """With `includeHeaders`, all that the columns of the source depend on."""
+    """Parse the options that, with `includeHeaders`, decide the columns of the source."""
     reader = _Reader(given, SOURCE_OPTIONS)
     form = reader.choice("valueFormat", "raw", VALUE_FORMATS)
     schema = reader.text("valueSchema") or ""
@@ -326,7 +326,7 @@ def _hint(name: str, names: Mapping[str, str]) -> str:
 
 
 def _patient(reader: _Reader, properties: Properties, attempts: int | None) -> Properties:
-    """How long to wait for brokers that have been reached before.
+    """Set how long to wait for brokers that have been reached before.
 
     `outageTimeout` says it. Without it the corresponding settings of Spark's connector decide, if one is
     given: that many attempts, of the API timeout each.

@@ -1,4 +1,4 @@
-"""From the user's options to offsets: which partitions there are, where each starts and ends.
+"""Turns the user's options into offsets: which partitions there are, where each starts and ends.
 
 All of it runs next to the driver. Spark's connector decides the same things in the same way, so that the same
 options read the same rows.
@@ -41,7 +41,7 @@ class Planner:
         self.history = History(options, cluster)
 
     def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
-        """Those of the subscription that exist now. `begun` is what a continued query has read."""
+        """Return the partitions of the subscription that exist now. `begun` is what a continued query has read."""
         subscription = self.options.subscription
         wanted = set(self._topics(subscription))
         while True:
@@ -138,7 +138,7 @@ class Planner:
         return offsets | self.history.begun_before(earliest)
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """What a batch query reads."""
+        """Return what a batch query reads."""
         start = self.resolve(self.options.start, is_start=True)
         end = self.resolve(self.options.end, is_start=False)
         latest = self.latest(start)
@@ -156,7 +156,7 @@ class Planner:
         return ranges
 
     def split(self, ranges: list[OffsetRange]) -> tuple[list[ArchivePartition], list[OffsetRange]]:
-        """What to read from an archive, and what from topics."""
+        """Divide the ranges into what to read from an archive, and what from topics."""
         for one in ranges:
             begin = self.history.begin_of(one.partition)
             if begin is not None and one.start < min(begin, one.end):
@@ -165,7 +165,7 @@ class Planner:
         return self.history.split(ranges)
 
     def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
-        """Where a new query starts, if that is not beyond the ends, as an offset from the user may be."""
+        """Return where a new query starts, if that is not beyond the ends, as an offset from the user may be."""
         for partition in sorted(begun.keys() & latest.keys()):
             if begun[partition] > latest[partition]:
                 problem = beyond(partition, begun[partition], latest[partition])
@@ -175,7 +175,9 @@ class Planner:
         return {key: min(offset, latest.get(key, offset)) for key, offset in begun.items()}
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What a batch of a stream reads. Partitions that `start` does not have start at their earliest offset."""
+        """Return what a batch of a stream reads. Partitions that `start` does not have start at their earliest
+        offset.
+        """
         gone = sorted(start.keys() - end.keys())
         if gone:
             report_loss(self.options, f"partitions {', '.join(map(str, gone))} no longer exist")

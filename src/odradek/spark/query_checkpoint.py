@@ -1,4 +1,4 @@
-"""What a batch of a stream knows about its query: Spark's id of it, and its checkpoint.
+"""The knowledge that a batch of a stream has of its query: Spark's id of it, and its checkpoint.
 
 Spark tells `foreachBatch` the number of a batch and nothing else, but it sets the query's id for the thread, and knows
 the query. Files of the checkpoint are read and written by Hadoop's file systems, as Spark does it, because they may be
@@ -49,7 +49,9 @@ class QueryCheckpoint:
         return cls(query_id, root, str(running.name() or ""), jvm, hadoop)
 
     def fingerprint(self, batch: int) -> str:
-        """What the batch reads: Spark writes it down before the batch runs, and never changes it."""
+        """Return a fingerprint of what the batch reads: Spark writes it down before the batch runs, and never changes
+        it.
+        """
         text = self._read(f"offsets/{batch}")
         assert text is not None, "Spark writes the offsets of a batch before it runs"
         return hashlib.sha256(text.encode()).hexdigest()[:32]

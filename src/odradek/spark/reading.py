@@ -1,4 +1,4 @@
-"""What a task of the source does: the rows of one range of offsets, as Arrow."""
+"""The work of a task of the source: the rows of one range of offsets, as Arrow."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -94,7 +94,7 @@ def _typed(options: SourceOptions, schema: StructType) -> "ValueDecoder | None":
 
 
 def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:
-    """Where to continue, if at all."""
+    """Return where to continue, if at all."""
     if gone.offset < gone.earliest:
         next_offset = min(gone.earliest, end)
         lost = f"offsets {gone.offset} to {next_offset - 1} of {gone.partition} are gone"

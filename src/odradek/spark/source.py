@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._was_reached = cluster.was_reached
 
     def _latest_and_added(self, planner: Planner, begun: Offsets | None) -> tuple[Offsets, Offsets]:
-        """Where the partitions end, and where those start that are new to the query: at first, all of them."""
+        """Return where the partitions end, and where those start that are new to the query: at first, all of them."""
         if begun is None:
             added = planner.resolve(self._options.start, is_start=True)
             latest = self._latest_or_target(planner, list(added), added)

@@ -69,7 +69,7 @@ def set_up_logging() -> None:
 
 
 def called_by_spark(function: Callable[P, R]) -> Callable[P, R]:
-    """For functions that Spark calls in its own processes."""
+    """Wrap a function that Spark calls in its own processes."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""What a task of the sink does: the rows of one Spark partition to topics, at least once.
+"""The work of a task of the sink: the rows of one Spark partition to topics, at least once.
 
 A task that is retried, and a batch that is repeated after a crash, writes its rows again: idempotence
 covers retries within a task, not between two runs of a task. `exactly_once` writes each row once.

@@ -28,7 +28,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Found(NamedTuple):
-    """What the files said at start."""
+    """The contents of the files at start."""
 
     recovery_points: Offsets
     start_offsets: Offsets

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 
-# Whether the metadata knows this partition of the topic with this id.
+# True if the metadata knows this partition of the topic with this id.
 Expected = Callable[[TopicPartition, uuid.UUID], bool]
 
 
@@ -245,7 +245,7 @@ class LogStore:
         logger.info("deleting the log of %s: its topic was deleted while this node was down", topic_partition)
 
     def _removal_ms(self, now_ms: int) -> int:
-        """When a log is removed whose topic has no settings any more."""
+        """Return when a log is removed whose topic has no settings any more."""
         return now_ms + self._config_for("").file_delete_delay_ms
 
     def topics_deleted(self, topic_ids: Collection[uuid.UUID], now_ms: int) -> None:

@@ -43,7 +43,7 @@ class Upkeep:
         del self._due_ms[log]
 
     def due_ms(self, log: Log) -> int | None:
-        """When this log is looked at, unless it changes before."""
+        """Return when this log is looked at, unless it changes before."""
         return self._due_ms[log]
 
     def begin(self, logs: Collection[Log], now_ms: int) -> None:
@@ -91,7 +91,7 @@ class Upkeep:
         return [log for log in due if log in self._due_ms]
 
     def _look_after(self, log: Log, now_ms: int, high_watermark: int) -> int:
-        """How many of the oldest segments can be deleted; another one comes after them."""
+        """Return how many of the oldest segments can be deleted; another one comes after them."""
         old = 0
         with self._trying_again(log, now_ms):
             log.maybe_roll(now_ms)

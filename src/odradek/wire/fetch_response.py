@@ -34,7 +34,7 @@ R = TypeVar("R")  # how records are carried: in memory, or as slices of files; p
 
 
 class Divergence(NamedTuple):
-    """Where the log of a client that asks with a last fetched epoch has parted from ours."""
+    """The point where the log of a client that asks with a last fetched epoch has diverged from ours."""
 
     epoch: int
     end_offset: int

@@ -71,7 +71,7 @@ def has_tagged_response_header(api_key: int, version: int) -> bool:
 
 
 def skip_response_header(frame: Buffer, api_key: int, version: int, position: int = 0) -> int:
-    """Where the message begins; the correlation id lies at `position`: at the start, if the frame has no size."""
+    """Return where the message begins; the correlation id is at `position`: at the start, if the frame has no size."""
     position += SIZE.size
     if has_tagged_response_header(api_key, version):
         try:

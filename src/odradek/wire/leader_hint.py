@@ -1,4 +1,5 @@
-"""Who leads a partition, in the response of a broker that does not (KIP-951): the client need not ask for metadata.
+"""Hints about a partition's leader, in the response of a broker that does not lead it (KIP-951): the client need not
+ask for metadata.
 
 A refused partition names the leader and its epoch in a tagged field. The response has the addresses of these leaders in
 another one, each of them once.

@@ -44,7 +44,7 @@ Key = tuple[bytes, int]  # topic id and partition
 
 
 class Position(NamedTuple):
-    """What a follower asks for."""
+    """The position that a follower asks for."""
 
     leader_epoch: int
     offset: int
@@ -116,8 +116,9 @@ def _forgotten_topics(forgotten: Iterable[Key]) -> bytes:
 
 
 class ReplicatedPartition(NamedTuple):
-    """What the leader says about a partition. `records` is a view on the frame, None if there are none; the last batch
-    may be cut short."""
+    """The leader's response about a partition. `records` is a view on the frame, None if there are none; the last
+    batch may be cut short.
+    """
 
     key: Key
     error_code: int
@@ -166,7 +167,7 @@ def _partitions(frame: memoryview, position: int) -> Iterator[ReplicatedPartitio
 def _read_records(
     frame: memoryview, position: int, topic_id: bytes, fields: Sequence[int]
 ) -> tuple[ReplicatedPartition, int]:
-    """What comes last of a partition, and the position after it."""
+    """Read what comes last of a partition, and return the position after it."""
     index, error_code, high_watermark, _, log_start_offset = fields
     size, position = read_uvarint(frame, position)
     records = None
@@ -184,7 +185,7 @@ def _read_records(
 
 
 def _read_tags(frame: memoryview, position: int) -> tuple[tuple[int, int], int]:
-    """Where the logs have parted, and the position after all tagged fields."""
+    """Return where the logs have diverged, and the position after all tagged fields."""
     diverging = NOT_DIVERGING
     count, position = read_uvarint(frame, position)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""How the fields of a message travel, as its dataclass declares it. See `codec.py`."""
+"""The encoding of a message's fields, as its dataclass declares it. See `codec.py`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Message(Protocol):
 
 
 class Wire(typing.NamedTuple):
-    """How one field travels. `type` is a primitive, `struct`, or either followed by `[]`."""
+    """The encoding of one field. `type` is a primitive, `struct`, or either followed by `[]`."""
 
     type: str
     since: int = 0
@@ -170,7 +170,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 @cache
 def field_of(struct_type: Any, name: str) -> Field:
-    """How a field of this name is encoded, and the struct that it contains, or a list of."""
+    """Return the encoding of the field of this name, and the struct that it contains, or a list of."""
     return next(field for field in fields_of(struct_type) if field.name == name)
 
 

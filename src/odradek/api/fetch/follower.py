@@ -161,8 +161,9 @@ class FollowerFetch:
         self._request.on_abandoned = self.end
 
     def watch(self, partitions: Iterable[Wanted]) -> None:
-        """What was read of these, and is due again, is watched as well while the fetch waits. A large Fetch is read in
-        several turns: partitions that changed since the first ones are read again now."""
+        """Watch also those that were read and are due again, while the fetch waits. A large Fetch is read in several
+        turns: partitions that changed since the first ones are read again now.
+        """
         known = self._known
         for wanted in partitions:
             if known.waiting is not self:

@@ -48,7 +48,7 @@ def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
 
 
 class Handler:
-    """What Fetch keeps between requests: the sessions of all clients."""
+    """The handler of Fetch, which keeps the sessions of all clients between requests."""
 
     def __init__(self, services: Services) -> None:
         slots = services.node.config["max.incremental.fetch.session.cache.slots"]

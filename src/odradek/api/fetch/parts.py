@@ -1,4 +1,4 @@
-"""What every Fetch on this node works with, and how it refuses a partition."""
+"""The parts of a node that every Fetch works with, and how a Fetch refuses a partition."""
 
 from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class FetchParts:
-    """What every Fetch on this node works with, looked up once."""
+    """The parts of a node that every Fetch works with, looked up once."""
 
     __slots__ = (
         "cluster",

@@ -1,4 +1,5 @@
-"""What one Fetch of a follower reads from throttled partitions (KIP-73): nothing while the leader's quota is exceeded.
+"""The reads of one Fetch of a follower from throttled partitions (KIP-73): nothing while the leader's quota is
+exceeded.
 
 An in-sync replica is never held back, so that it stays in sync, but what it gets counts as well.
 
@@ -18,7 +19,7 @@ class ThrottledReads:
         self._read: dict[Wanted, int] = {}  # bytes, when each was last looked at
 
     def within_quota(self, leader: Leader, wanted: Wanted, read: Fetched, now_ms: int) -> Fetched:
-        """What of this may be sent."""
+        """Return the part of this that may be sent."""
         if leader.topic_partition.partition not in leader.settings.throttled_as_leader:
             return read
         if self._replica_id not in leader.isr and self._quota.is_exceeded(now_ms):

@@ -280,7 +280,7 @@ class Appends:
     def _append_verified(
         self, leader: Leader, batch: memoryview, header: BatchHeader
     ) -> AppendResult | KafkaError:
-        """With what the log asks for where a transaction begins."""
+        """Append the batch with what the log asks for where a transaction begins."""
         producer = header.producer_id, header.producer_epoch
         verified = self._verified.get((leader, *producer))
         if isinstance(verified, KafkaError):
@@ -294,7 +294,7 @@ class Appends:
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """By the header of the first batch, which was not checked yet."""
+    """Look at the header of the first batch, which was not checked yet."""
     if not records or len(records) < HEADER_SIZE:
         return False
     return bool(read_header(records).attributes & TRANSACTIONAL)

@@ -149,7 +149,7 @@ def _refusal_of(message: ProduceRequest, may_use_transaction: bool) -> KafkaErro
 
 
 def _copy(message: ProduceRequest) -> ProduceRequest:
-    """With its own memory: that of the frame is about to be overwritten."""
+    """Copy the request into memory of its own: that of the frame is about to be overwritten."""
     topics = [
         TopicBatches(name, topic_id, [(index, _copied(records)) for index, records in partitions])
         for name, topic_id, partitions in message.topics

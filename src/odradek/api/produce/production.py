@@ -49,7 +49,7 @@ TELL_NOTHING = frozenset(
 
 
 class ProduceParts:
-    """What every Produce on this node works with, looked up once."""
+    """The parts of a node that every Produce works with, looked up once."""
 
     __slots__ = (
         "asks",
@@ -193,7 +193,7 @@ class Acknowledgement:
         self._timer: Timer | None = None
 
     def __str__(self) -> str:
-        """What it waits for, for the log if it is slow."""
+        """Say what the request waits for, for the log if it is slow."""
         names = [str(leader.topic_partition) for leader in self._remaining]
         return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
 

@@ -65,12 +65,12 @@ def can_be_sent(letter: Letter) -> bool:
 def newest_letters(
     access: Access, topic: str, limit: int, keep: Callable[[Found, Letter | None], Kept]
 ) -> RecordsRead[Kept]:
-    """What `keep` makes of each record and of the letter that it is, if it is one."""
+    """Return what `keep` makes of each record and of the letter that it is, if it is one."""
     return read_newest(access, topic, None, limit, None, lambda one: keep(one, letter_of(topic, one)))
 
 
 def progress_of(access: Access, topic: str, *, everything: bool = False) -> Cursor:
-    """Where the next replay begins."""
+    """Return the position where the next replay begins."""
     places = [Place(topic, number) for number in existing_partitions(access, topic)]
     starts = start_offsets(access, places)
     done = {} if everything else committed_offsets(access, progress_group(topic))

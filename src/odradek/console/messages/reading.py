@@ -38,7 +38,7 @@ Kept = TypeVar("Kept")
 
 
 class Placed(NamedTuple, Generic[Kept]):
-    """What is kept of a record, with what it is sorted by."""
+    """The kept part of a record, with what it is sorted by."""
 
     timestamp: int
     offset: int
@@ -197,7 +197,7 @@ def read_forward(
     start: int | Cursor,
     keep: Callable[[Found], Kept],
 ) -> RecordsRead[Kept]:
-    """From a time (or EARLIEST, LATEST), or from positions; the oldest first."""
+    """Read from a time (or EARLIEST, LATEST), or from positions; the oldest first."""
     with reaching(access) as cluster:
         wanted = places(cluster, topic, partition)
         starts, ends = offsets(cluster, wanted, EARLIEST), offsets(cluster, wanted, LATEST)

@@ -58,7 +58,7 @@ class Scan:
         self.scanned = 0
 
     def run(self) -> Iterator[list[Found]]:
-        """What passes, a list for each chunk, also an empty one, so that progress can be told."""
+        """Yield the records that pass, a list for each chunk, also an empty one, so that progress can be told."""
         for one in self._ranges:
             reader = RangeReader(self._cluster, one.place, one.start, one.end, FETCH, RECORD_TIMEOUT_S)
             at = one.start

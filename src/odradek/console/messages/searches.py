@@ -177,7 +177,7 @@ class Downloads:
         return chain([first], pieces)
 
     def _pieces(self, job: dict[str, Any]) -> Generator[bytes, None, None]:
-        """What a child writes; it ends with its reader."""
+        """Yield what a child writes; the child ends with its reader."""
         try:
             child = start_child(job)
             assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""Who may do what: the ACLs of the cluster, new ones, fewer of them, and which of them decides a question.
+"""The ACLs of the cluster, new ones, fewer of them, and which of them decides a question.
 
 Codes are shown and given by name, as `odradek acl` has them.
 """

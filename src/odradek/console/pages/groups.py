@@ -57,7 +57,7 @@ def list_view(ask: Ask) -> GroupList:
 
 
 def find_groups(seen: Seen, query: GroupsQuery) -> GroupList:
-    """From what was seen last: typing in the search asks nothing of the cluster."""
+    """Search what was seen last: typing in the search asks nothing of the cluster."""
     name = query.sort.removeprefix("-")
     if name not in SORTS:
         raise BadRequest(f"sort by {', '.join(SORTS)}")

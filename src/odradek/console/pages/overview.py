@@ -131,7 +131,7 @@ def refusals(status: ClusterStatus) -> Iterator[Refusal]:
 
 
 def _cure(missing: set[int], alive: set[int]) -> str:
-    """What brings a partition back that misses these replicas."""
+    """Say what brings a partition back that misses these replicas."""
     if away := sorted(missing - alive):
         return f"start {brokers_named(away)}"
     if missing:
@@ -146,7 +146,7 @@ def brokers_named(numbers: list[int]) -> str:
 
 
 def advice(status: ClusterStatus) -> Iterator[str]:
-    """What to do first, for the problems that have a response."""
+    """Say what to do first about each problem that has a remedy."""
     fenced = [one.broker for one in status.brokers if one.is_fenced]
     if fenced:
         it = "it" if len(fenced) == 1 else "them"

@@ -108,7 +108,7 @@ def view(ask: Ask) -> PipelineList:
 
 
 def _unmet(ask: Ask, is_there: bool) -> tuple[list[UnmetRow], str | None]:
-    """With what keeps us from knowing."""
+    """Return the rows, or the reason why we cannot know them."""
     if not is_there:
         return [], None
     try:
@@ -128,7 +128,7 @@ def _counts(ask: Ask) -> list[SinkCounts]:
 
 
 def unmet_rows(found: list[SinkCounts]) -> list[UnmetRow]:
-    """By pipeline, sink and stage; within a stage, what most rows did not meet comes first."""
+    """Sort by pipeline, sink and stage; within a stage, what most rows did not meet comes first."""
     rows = [
         UnmetRow(each.pipeline, each.sink, **asdict(one), counted_at_ms=each.counted_at_ms)
         for each in found
@@ -171,7 +171,7 @@ def sink_row(sink: str, entry: Entry, history: SinkHistory | None) -> SinkRow:
 
 
 def is_letter_topic(name: str) -> bool:
-    """By its name: to look into every topic would be too much work."""
+    """Judge by the name alone: to look into every topic would be too much work."""
     return not is_internal(name) and any(part in name.lower() for part in NAMES_OF_LETTERS)
 
 

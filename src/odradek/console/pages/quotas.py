@@ -1,4 +1,4 @@
-"""How much users, client ids and addresses may ask of the cluster: the quotas that are set, and changes of them."""
+"""The quotas of users, client ids and addresses, and changes of them."""
 
 from dataclasses import dataclass
 
@@ -84,7 +84,7 @@ def row_of(one: QuotaView, key: str) -> QuotaRow:
 
 
 def readable(key: str, value: float) -> str:
-    """With its unit: 1.0 MB/s, 50 %, 10/s."""
+    """Write the value with its unit: 1.0 MB/s, 50 %, 10/s."""
     if key.endswith("_byte_rate"):
         return f"{size(int(value))}/s"
     plain = number(int(value) if value == int(value) else value)

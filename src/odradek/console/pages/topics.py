@@ -73,7 +73,7 @@ def list_view(ask: Ask) -> TopicList:
 
 
 def find_topics(seen: Seen, query: TopicsQuery) -> TopicList:
-    """From what was seen last: typing in the search asks nothing of the cluster."""
+    """Search what was seen last: typing in the search asks nothing of the cluster."""
     name = query.sort.removeprefix("-")
     if name not in SORTS:
         raise BadRequest(f"sort by {', '.join(SORTS)}")

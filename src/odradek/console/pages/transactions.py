@@ -193,7 +193,9 @@ class AbortBody:
 
 
 def abort(ask: Ask) -> dict[str, str]:
-    """By the rules of `odradek transaction abort`: one that its coordinator will end is left to it, unless forced."""
+    """Abort by the rules of `odradek transaction abort`: one that its coordinator will end is left to it, unless
+    forced.
+    """
     body, access = ask.body, ask.access()
     if is_internal(body.topic) and not body.force:
         raise BadRequest(

@@ -93,7 +93,7 @@ def _topic_now(access: Access, seen: Seen, name: str) -> tuple[TopicSeen, dict[i
 
 
 def _brokers(topology: Topology | None, topic: TopicSeen, alive: Set[int]) -> tuple[BrokerScene, ...]:
-    """Those that have replicas of the topic; a broker that nobody lists any more is one that is away."""
+    """Return the brokers that have replicas of the topic; one that nobody lists any more is away."""
     controller = topology.controller if topology is not None else None
     wanted = sorted({broker for replicas in topic.replicas for broker in replicas})
     return tuple(BrokerScene(one, one in alive, one == controller) for one in wanted)

@@ -50,7 +50,7 @@ class Running:
 
 
 class Exercises:
-    """Those of one console, by cluster and topic."""
+    """The exercises of one console, by cluster and topic."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], dict[str, Running]] = {}

@@ -1,4 +1,4 @@
-"""Where everything of a picture goes, for a width. Pure: the same scene and width are the same drawing.
+"""The places of everything in a picture of a given width. Pure: the same scene and width are the same drawing.
 
 Wide, a server is a column with its replicas, and consumers are on the right. Narrow, consumers are below. Where there
 are more servers than columns fit, a row has the replicas of its partition alone, each with the number of its server.
@@ -87,7 +87,7 @@ class GroupTitle:
 
 @dataclass(frozen=True)
 class Line:
-    """From a leader to the consumer that reads it."""
+    """A line from a leader to the consumer that reads it."""
 
     id: str
     path: str

@@ -1,4 +1,4 @@
-"""What the picture of a topic shows, without a place for it."""
+"""The contents of the picture of a topic, without a place for them."""
 
 from dataclasses import dataclass, field
 

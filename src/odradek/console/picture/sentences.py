@@ -1,4 +1,4 @@
-"""What changed between two scenes of a topic, told to somebody who watches. Pure."""
+"""The changes between two scenes of a topic, told to somebody who watches. Pure."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""What a console knows about a cluster, and how it learns it.
+"""A console's knowledge of a cluster, and how it is gathered.
 
     seen          the parts of that knowledge, each replaced as a whole; compact, for clusters of many partitions
     poller        the one thread that asks, each part at most so often that it costs the cluster next to nothing

@@ -14,7 +14,7 @@ DISTANT_S = 30 * 86_400.0
 
 
 class FreeSpace:
-    """How much was free on one disk, and when."""
+    """The free space of one disk over time."""
 
     def __init__(self) -> None:
         self._history: deque[tuple[float, int]] = deque(maxlen=HISTORY)

@@ -1,4 +1,4 @@
-"""What happened between two looks at a cluster, in sentences. Pure. Many changes of one cause are one event."""
+"""Events between two looks at a cluster, in sentences. Pure. Many changes of one cause are one event."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What sinks have written exactly once, by the ledger of the cluster, and how fast."""
+"""The batches that sinks have written exactly once, by the ledger of the cluster, and how fast."""
 
 from collections import deque
 from collections.abc import Callable, Mapping

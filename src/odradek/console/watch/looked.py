@@ -1,4 +1,6 @@
-"""What is read when somebody looks, and not more often than it takes to read it allows. All who look share it."""
+"""Values that are read when somebody looks, and not more often than it takes to read them allows. All who look share
+it.
+"""
 
 import threading
 import time

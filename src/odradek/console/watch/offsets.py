@@ -1,4 +1,4 @@
-"""Where logs end, and so how fast they grow: one request to each leader, with the leaders that were seen last."""
+"""The ends of logs, and so how fast they grow: one request to each leader, with the leaders that were seen last."""
 
 from array import array
 

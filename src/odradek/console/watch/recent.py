@@ -1,5 +1,6 @@
-"""What a cluster said about one topic or group, shared by all who look at it: however many there are, brokers are asked
-once in a while, and what takes long to ask for is asked for less often."""
+"""A cluster's recent responses about one topic or group, shared by all who look at it: however many there are,
+brokers are asked once in a while, and what takes long to ask for is asked for less often.
+"""
 
 import threading
 import time
@@ -28,7 +29,9 @@ class Recent:
         self._lock = threading.Lock()
 
     def look(self, key: Hashable, ask: Callable[[], Answer]) -> Answer:
-        """What `ask` returned a moment ago, or returns now. The key names who asks, if that makes a difference."""
+        """Return what `ask` returned a moment ago, or what it returns now. The key names who asks, if that makes a
+        difference.
+        """
         with self._lock:
             kept = self._kept.setdefault(key, Kept())
             self._kept.move_to_end(key)

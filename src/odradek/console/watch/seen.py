@@ -1,4 +1,4 @@
-"""What was seen of a cluster: parts that are replaced as a whole, by one thread, and read by many.
+"""The last view of a cluster: parts that are replaced as a whole, by one thread, and read by many.
 
 Lists of brokers are shared between partitions (`shared`), because 30,000 partitions have a few different ones.
 """

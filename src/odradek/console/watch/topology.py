@@ -36,7 +36,7 @@ class FewestInSync:
         return all(name in self.known for name in topics)
 
     def ask_for_missing(self, access: Access, address: Address, topics: Iterable[str]) -> None:
-        """Those that are not known yet, if they are few."""
+        """Ask for those that are not known yet, if they are few."""
         missing = [name for name in topics if name not in self.known]
         if 0 < len(missing) <= TOPICS_AT_ONCE:
             self._ask(access, address, missing)

@@ -34,7 +34,7 @@ ACLS_IN_STEP = 20
 
 
 class Found(NamedTuple):
-    """What one filter matches, or why it is refused."""
+    """The ACLs that one filter matches, or why it is refused."""
 
     acl_ids: Sequence[UUID] = ()
     refused: KafkaError | None = None

@@ -294,7 +294,7 @@ class ClassicGroup:
         self.start_session_of(member.member_id, now_ms, timeout_ms or member.session_timeout_ms)
 
     def start_session_of(self, member_id: str, now_ms: int, timeout_ms: int) -> None:
-        """From now on the member has this long to send a heartbeat."""
+        """Give the member this long from now to send a heartbeat."""
         key = ("session", self.group_id, member_id)
         self._timers.schedule(key, now_ms + timeout_ms, self._on_session_end(self.group_id, member_id))
 

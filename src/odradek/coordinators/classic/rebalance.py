@@ -1,4 +1,4 @@
-"""From one generation to the next: what starts a rebalance, when the join phase ends, what timers do.
+"""The steps from one generation to the next: what starts a rebalance, when the join phase ends, what timers do.
 
 The methods add their responses and records to the decision they are given, so that one event, for example a
 leave that completes the join phase, stays one decision.

@@ -16,7 +16,7 @@ NO_PARTITIONS: Partitions = {}
 
 
 class TopicPartitionsLike(Protocol):
-    """How requests, responses and records all write the partitions of one topic."""
+    """The form in which requests, responses and records all write the partitions of one topic."""
 
     topic_id: UUID
     partitions: list[int]

@@ -23,7 +23,7 @@ from odradek.coordinators.consumer.assignment import Partitions
 def balance_unlike(
     members: Mapping[str, tuple[frozenset[UUID], Partitions]], partition_counts: Mapping[UUID, int]
 ) -> dict[str, Partitions]:
-    """From member id to (topics it reads, partitions it was promised): the new promise for each."""
+    """Return a new promise for each member id, given the topics that it reads and the partitions it was promised."""
     balancer = _Balancer(members, partition_counts)
     balancer.hand_out_the_rest()
     balancer.balance()

@@ -134,7 +134,7 @@ class ClassicMembers:
         return Decision(responses=[(token, HeartbeatResponse(error_code=error))])
 
     def _call_to_join(self, group_id: str, member: Member, now_ms: int) -> None:
-        """From the first call on it has this long."""
+        """Call the member to join; it has this long from the first call on."""
         key = ("join", group_id, member.member_id)
         if key not in self._consumer_groups.timers:
             self._consumer_groups.fence_at(key, now_ms + member.rebalance_timeout_ms)

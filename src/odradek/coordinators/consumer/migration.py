@@ -1,4 +1,4 @@
-"""From a classic group to a consumer group and back, while its members keep working.
+"""Migration from a classic group to a consumer group and back, while its members keep working.
 
 Up: a member of the consumer protocol joins a classic group of consumers. The log's record of the classic
 group is replaced by those of a consumer group in which the last assignment of every member is both its current

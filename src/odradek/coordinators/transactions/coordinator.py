@@ -338,7 +338,7 @@ class TransactionCoordinator:
         return decision
 
     def _write_markers_again(self, now_ms: int) -> Decision:
-        """Those of the transactions that an earlier coordinator prepared, and maybe did not complete."""
+        """Write the markers of the transactions that an earlier coordinator prepared, and maybe did not complete."""
         prepared = [each for each in self.transactions.values() if each.state in PREPARED]
         return Decision(effects=[_markers_of(transaction) for transaction in prepared])
 

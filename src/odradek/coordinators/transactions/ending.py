@@ -35,7 +35,7 @@ class Verdict(enum.Enum):
 
 
 def judge(transaction: Transaction, request: EndTxnRequest) -> Verdict:
-    """By the older protocol."""
+    """Judge by the older protocol."""
     if transaction.producer_id != request.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != request.producer_epoch:
@@ -48,7 +48,7 @@ def judge(transaction: Transaction, request: EndTxnRequest) -> Verdict:
 
 
 def judge_by_raised_epoch(transaction: Transaction, request: EndTxnRequest) -> Verdict:
-    """By transaction.version 2."""
+    """Judge by transaction.version 2."""
     if transaction.state in PREPARED:  # first: the producer may know its next id already
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     got_new_id = (

@@ -60,7 +60,7 @@ def check_producer(transaction: Transaction, expected: Expected | None) -> None:
 
 
 def needs_producer_id(transaction: Transaction, expected: Expected | None) -> bool:
-    """Where nothing is open."""
+    """True if the transaction needs a new producer id, given that nothing is open."""
     return transaction.is_epoch_exhausted and (
         expected is None or expected.epoch == transaction.producer_epoch
     )

@@ -79,7 +79,9 @@ class TransactionLogValue:
 def encode(
     transactional_id: str, transaction: Transaction | None, transaction_version: int
 ) -> tuple[bytes, bytes | None]:
-    """By hand: three records for each transaction. `transaction_version` is the cluster's finalized level."""
+    """Encode by hand, because there are three records for each transaction. `transaction_version` is the cluster's
+    finalized level.
+    """
     key = _key_of(transactional_id)
     if transaction is None:
         return key, None
@@ -96,7 +98,7 @@ def encode(
 
 
 def _tagged_fields(transaction: Transaction) -> bytes:
-    """Those of version 1 that do not have their default value: a tag, a size and a number each."""
+    """Encode the fields of version 1 that do not have their default value: a tag, a size and a number each."""
     count, fields = 0, b""
     if transaction.previous_producer_id != NO_PRODUCER_ID:
         count, fields = 1, _TAGGED_ID.pack(0, 8, transaction.previous_producer_id)

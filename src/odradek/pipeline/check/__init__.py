@@ -1,1 +1,1 @@
-"""What authors ask before a run: check, plan, test, preview."""
+"""Tools for authors before a run: check, plan, test, preview."""

@@ -128,8 +128,9 @@ def _check_sink(sink: Sink, woven: Woven, report: Report, offline: bool) -> None
 
 
 def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:
-    """Whether streams may be named in the checkpoint. Spark keeps one offset per name, so if a stream is read twice
-    together with another one, the two cannot be told apart; alone it needs no name."""
+    """Decide whether streams may be named in the checkpoint. Spark keeps one offset per name, so if a stream is read
+    twice together with another one, the two cannot be told apart; alone it needs no name.
+    """
     reads = streams_read(frame)
     repeated = {name for name in reads if reads.count(name) > 1}
     if not repeated:

@@ -1,4 +1,4 @@
-"""What an edit of the file does to a pipeline that has run before: it keeps its state, or needs a reset.
+"""The consequences of an edit of the file for a pipeline that has run before: it keeps its state, or needs a reset.
 
 A run stores what it ran (`describe`); a plan compares that with the current file. State survives as
 long as the stateful operators of Spark's plan stay the same; projections and filters may change freely.
@@ -32,7 +32,7 @@ class Change:
 
 
 def describe(spark: "SparkSession", report: Report) -> dict[str, Any]:
-    """What the manifest keeps about a pipeline, sink by sink."""
+    """Return what the manifest keeps about a pipeline, sink by sink."""
     pipeline = report.pipeline
     stages = graph(spark.newSession(), pipeline)
     return {
@@ -84,7 +84,7 @@ def _describe_source(kind: SourceKind) -> dict[str, Any]:
 
 
 def cure(pipeline: Pipeline, sink: str | None) -> str:
-    """What to do about state that does not fit. The query of rejected rows is reset with everything else."""
+    """Say what to do about state that does not fit. The query of rejected rows is reset with everything else."""
     chosen = "" if sink is None else f" --sink {sink}"
     start_over = (
         f"Start over with 'odradek pipeline reset {pipeline.document.path}{chosen}', or undo the edit"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Candidates:
-    """By name: the source whose reading a sink, or the rejects of a stage, may share with others."""
+    """The candidates by name: the source whose reading a sink, or the rejects of a stage, may share with others."""
 
     sinks: dict[str, str] = field(default_factory=dict)
     rejects: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Shape:
 
 
 def rejecting_stages(pipeline: Pipeline, needed: Iterable[str]) -> list[str]:
-    """Those whose rejected rows become dead letters."""
+    """Return the stages whose rejected rows become dead letters."""
     if pipeline.dead_letters is None:
         return []
     wanted = set(needed)
@@ -196,7 +196,7 @@ def leave(pipeline: Pipeline, stages: Graph, new: Shape, checkpoint: Checkpoint)
 
 
 def described(new: Shape) -> dict[str, Any]:
-    """What the manifest keeps."""
+    """Return what the manifest keeps."""
     return {
         one.name: {"source": one.source, "sinks": [*one.sinks], "rejects": [*one.rejects]}
         for one in new.groups
@@ -204,7 +204,7 @@ def described(new: Shape) -> dict[str, Any]:
 
 
 def shape_lines(pipeline: Pipeline, found: Shape) -> list[str]:
-    """For people: what shares a query, and what has its own."""
+    """Tell people what shares a query, and what has its own."""
     lines = []
     for group in found.groups:
         members = [*group.sinks, *(f"rejects of {name}" for name in group.rejects)]

@@ -153,7 +153,7 @@ def _plain(text: str) -> str:
 
 
 def state_layout(frame: DataFrame) -> list[str]:
-    """What the query keeps between batches, as text: state with another text must not be taken for this one."""
+    """Return what the query keeps between batches, as text: state with another text must not be taken for this one."""
     plan = frame._jdf.queryExecution().analyzed()
     optimised = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
     explain = _explainer(plan)
@@ -198,7 +198,9 @@ def state_types(frame: DataFrame) -> list[str]:
 
 
 def _buffer_types(aggregate: Any) -> list[str]:
-    """What a function keeps of a group. One that Spark cannot run in a stream has no buffer; Spark refuses it later."""
+    """Return the types that a function keeps of a group. One that Spark cannot run in a stream has no buffer; Spark
+    refuses it later.
+    """
     try:
         fields = aggregate.aggregateFunction().aggBufferSchema().fields()
     except Exception:

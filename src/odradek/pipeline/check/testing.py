@@ -57,7 +57,7 @@ class Outcome:
 
 
 def all_tests(pipeline: Pipeline) -> list[tuple[documents.Document, TestCase]]:
-    """Those in the pipeline's file, and those next to it."""
+    """Return the tests in the pipeline's file, and those next to it."""
     found = [(pipeline.document, case) for case in pipeline.tests]
     path = pipeline.document.path.with_suffix(".tests.toml")
     if path.exists():

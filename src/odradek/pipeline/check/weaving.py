@@ -29,7 +29,7 @@ Skipped = Mapping[str, Mapping[str, list[int]]]  # of one source: offsets by top
 
 
 class Reader(Protocol):
-    """Where the sources' records come from. `rows` are some more, which need no decoding."""
+    """The place where the sources' records come from. `rows` are some more, which need no decoding."""
 
     def records(self, source: Source) -> DataFrame: ...
 
@@ -164,7 +164,7 @@ class Weaver:
 
 
 class CountingWeaver(Weaver):
-    """For the stream of a sink: Spark's reports of a batch say how many rows did not meet a requirement."""
+    """A weaver for the stream of a sink: Spark's reports of a batch say how many rows did not meet a requirement."""
 
     def judged(self, name: str, frame: DataFrame) -> DataFrame:
         counts = unmet_counts(self.pipeline.transforms[name])

@@ -302,7 +302,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Where rejected records go, and which share of `limit_rows` rows may be rejected before the run ends."""
+    """The place for rejected records, and which share of `limit_rows` rows may be rejected before the run ends."""
 
     topic: TopicDeclaration | None
     path: str
@@ -354,7 +354,7 @@ class Pipeline:
         return self.directory / Path(self.checkpoint).expanduser() / self.name
 
     def actions_of(self, transform: Transform) -> dict[str, str]:
-        """By requirement: what happens to a row that does not meet it."""
+        """Return, for each requirement, what happens to a row that does not meet it."""
         unsaid = FAIL if self.dead_letters is None else DEAD_LETTER
         return {reason: transform.actions.get(reason, unsaid) for reason in transform.require}
 

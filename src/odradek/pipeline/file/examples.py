@@ -1,4 +1,4 @@
-"""What `pipeline init` writes: a working example, or a first version for an existing topic.
+"""The files that `pipeline init` writes: a working example, or a first version for an existing topic.
 
 A schema is inferred from a sample of the topic's records. It is a proposal: a field that was always a whole number
 may not always be one.

@@ -1,4 +1,4 @@
-"""From a TOML file to a `Pipeline`, and all problems of the file, reported together.
+"""Reads a TOML file into a `Pipeline`, and reports all problems of the file together.
 
 A stage may read any other stage of the file, in whichever order they are listed.
 """

@@ -1,1 +1,1 @@
-"""From records to rows, and from rows to rows: formats, schemas, SQL and functions."""
+"""Makes rows from records, and rows from rows: formats, schemas, SQL and functions."""

@@ -269,7 +269,7 @@ def _ddl(schema: StructType) -> str:
 
 
 def _lacks_required(schema: StructType, row: Column) -> Column:
-    """Whether a required field is missing: at the top, and within structs that are not null."""
+    """True if a required field is missing: at the top, or within structs that are not null."""
     lacking = F.lit(False)
     for field in schema.fields:
         found = row.getField(field.name)

@@ -1,4 +1,4 @@
-"""What a transform requires of its rows, and what happens to a row that does not meet it.
+"""Requirements of a transform for its rows, and what happens to a row that does not meet one.
 
     dead_letter  the row becomes a dead letter, with the requirement as its reason
     drop         the row is left out
@@ -56,7 +56,7 @@ def judged(pipeline: Pipeline, transform: Transform, frame: DataFrame) -> DataFr
 
 
 def unmet_counts(transform: Transform) -> list[Column]:
-    """What is observed of judged rows: for each requirement, the rows that do not meet it."""
+    """Return what is observed of judged rows: for each requirement, the number of rows that do not meet it."""
     return [F.count_if(~F.col(MET)[at]).alias(f"{UNMET}{text}") for at, text in enumerate(transform.require)]
 
 
@@ -82,7 +82,7 @@ def _or_failed(pipeline: Pipeline, transform: Transform, rows: DataFrame, stays:
 
 
 def _place(rows: DataFrame) -> Column:
-    """Where a row came from, if it knows that."""
+    """Say where a row came from, if it knows that."""
     if not all(rows.columns.count(name) == 1 for name in PLACE):
         return F.lit("")
     topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("?")) for name in PLACE)
@@ -90,7 +90,9 @@ def _place(rows: DataFrame) -> Column:
 
 
 def unmet_of(pipeline: Pipeline, counts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What was observed, by transform, in the words of batch events; requirements that all rows met are left out."""
+    """Put what was observed, by transform, into the words of batch events; requirements that all rows met are left
+    out.
+    """
     found = []
     for name, rows in counts.items():
         actions = pipeline.actions_of(pipeline.transforms[name])

@@ -1,4 +1,4 @@
-"""What Spark's plan of a frame says about its rows: their order, and whether each is made of one row alone."""
+"""Reads from Spark's plan of a frame whether its rows have an order, and whether each is made of one row alone."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""From DataFrames to a DataFrame: Spark SQL over other stages, or a function of the user's.
+"""Transforms make a DataFrame of DataFrames: Spark SQL over other stages, or a function of the user's.
 
 A function gets DataFrames, once, and returns one. With `returns` it is called in Spark's workers instead, with each
 Arrow batch as it comes from Java: no object is made for a row unless the function does so.
@@ -174,8 +174,9 @@ def _in_arrow(pipeline: Pipeline, transform: Transform, function: Any, frame: Da
 
 @contextmanager
 def sent_whole(function: Any) -> Iterator[None]:
-    """What is in its module is sent to the workers as it is, like functions of `udf`: a worker may not find the
-    module."""
+    """Send what is in the function's module to the workers as it is, like functions of `udf`: a worker may not find
+    the module.
+    """
     module = sys.modules[function.__module__]
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:

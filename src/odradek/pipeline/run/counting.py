@@ -30,7 +30,7 @@ def counting_cluster(pipeline: Pipeline) -> Mapping[str, str] | None:
 
 
 class Counting:
-    """What of one pipeline is still to be told."""
+    """The counts of one pipeline that are still to be told."""
 
     def __init__(self, pipeline: Pipeline, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._pipeline, self._tell, self._clock = pipeline, tell, clock
@@ -45,7 +45,7 @@ class Counting:
             self._waiting[sink] = sink_counts(self._pipeline.name, sink, unmet)
 
     def send(self, *, is_last: bool = False) -> None:
-        """What is waiting. After a failure the next attempt has time, but for the last one."""
+        """Send what is waiting. After a failure the next attempt has time, but for the last one."""
         if not self._waiting or (self._clock() < self._not_before_s and not is_last):
             return
         try:

@@ -1,4 +1,4 @@
-"""What a run prints without a terminal: JSON lines. `live_view` is for terminals."""
+"""The output of a run without a terminal: JSON lines. `live_view` is for terminals."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a failure of a query means for the run: wait, retry, make dead letters, or give up.
+"""The consequences of a query's failure for the run: wait, retry, make dead letters, or give up.
 
 Spark wraps everything that goes wrong in a batch into one exception, with the cause as text. SQLSTATE says what
 kind it is: class 22 is data that an expression cannot handle. Failures of our source and sink are recognised by the
@@ -73,7 +73,7 @@ WITHOUT_THEM = 'A sink with delivery = "at_least_once" does not need that right'
 
 
 def classify(error: BaseException | str) -> Failure:
-    """By the text of the exception, which has all causes in it, and by the classes of its causes."""
+    """Classify a failure by the text of the exception, which has all causes in it, and by the classes of its causes."""
     text = str(error)
     if isinstance(error, ExactlyOnceError) and not isinstance(error, TransactionLost):
         return Failure(Kind.PERMANENT, text)
@@ -113,7 +113,7 @@ def classify(error: BaseException | str) -> Failure:
 
 
 def _lacks_a_right_for_transactions(error: KafkaError) -> bool:
-    """Of those that only a sink needs that writes exactly once."""
+    """True if the missing right is one that only a sink needs that writes exactly once."""
     if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return LEDGER in str(error)
     return error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -127,7 +127,7 @@ def _in_user_code(error: BaseException | str) -> bool:
 
 
 def _raised_in_worker(error: BaseException | str) -> str | None:
-    """What a Python worker raised, with its traceback."""
+    """Return what a Python worker raised, with its traceback."""
     if isinstance(error, str):
         return error if WORKER_ERROR in error else None
     for cause in _causes(error):

@@ -48,7 +48,7 @@ class TooMany(Exception):
 
 
 def batch_in_flight(pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name: str) -> dict[str, Ranges]:
-    """By source: what the query's unfinished batch reads; empty if there is none."""
+    """Return, by source, what the query's unfinished batch reads; empty if there is none."""
     progress = checkpoint.progress(kind, name)
     if progress is None or progress.finished == progress.batch:
         return {}
@@ -67,7 +67,9 @@ def batch_in_flight(pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name:
 
 
 def _ranges(starts: Limits, ends: Limits) -> Ranges:
-    """From the end of the previous batch; a partition that it did not have starts where the entry itself says."""
+    """Return the ranges from the end of the previous batch; a partition that it did not have starts where the entry
+    itself says.
+    """
     begun = begun_in(ends) or {}
     found = []
     for place, end in from_checkpoint(ends).items():

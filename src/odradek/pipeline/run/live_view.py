@@ -1,4 +1,4 @@
-"""What a run shows at a terminal: a table that is updated in place. Only this module needs rich."""
+"""The display of a run at a terminal: a table that is updated in place. Only this module needs rich."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a query writes: the rows of a sink, or the rejected rows of a stage.
+"""The outputs of a query: the rows of a sink, or the rejected rows of a stage.
 
 Most queries have one output. A shared one (`shared_query`) has several, and each of them still knows what it skips,
 how many rows it wrote, and what it is called.
@@ -50,7 +50,7 @@ def rejects_of(pipeline: Pipeline, stage: str) -> QueryId:
 
 
 def counts_of(rejected: Column) -> tuple[Column, Column]:
-    """What is observed of rows that a stage judges."""
+    """Return what is observed of rows that a stage judges."""
     return F.count(F.lit(1)).alias("rows"), F.count_if(rejected).alias("rejected")
 
 
@@ -129,7 +129,7 @@ class Output:
         return self.ledger_settings is not None and self._letters_join
 
     def parts(self, rows: DataFrame, held: list[DataFrame]) -> Iterator[Part]:
-        """What the rows of a batch add to its transaction. `held` are frames to release afterwards."""
+        """Yield what the rows of a batch add to its transaction. `held` are frames to release afterwards."""
         if self.sink is not None:
             yield self.sink.part(rows)
         else:

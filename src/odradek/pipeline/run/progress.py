@@ -1,4 +1,4 @@
-"""How a query is doing, batch by batch, in the words of operators: rows in and out, lag, time and where it went."""
+"""The progress of a query, batch by batch, in the words of operators: rows in and out, lag, time and where it went."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class BatchProgress:
 def batch_progress(
     pipeline: str, query: str, kind: str, progress: Any, unmet: Sequence[dict[str, Any]] = ()
 ) -> BatchProgress:
-    """From Spark's own report of a batch, as a dict."""
+    """Convert Spark's own report of a batch, given as a dict."""
     metrics = progress.get("observedMetrics") or {}
     observed = _as_dict(metrics.get(OBSERVED))
     no_records = [_as_dict(found)["lines"] for name, found in metrics.items() if name.startswith(NO_RECORDS)]
@@ -63,7 +63,7 @@ def batch_progress(
 
 
 def observed_unmet(progress: Any) -> dict[str, dict[str, Any]]:
-    """By transform: how many rows do not meet each of its requirements."""
+    """Return, by transform, how many rows do not meet each of its requirements."""
     metrics = progress.get("observedMetrics") or {}
     return {
         name.removeprefix(UNMET): _as_dict(found) for name, found in metrics.items() if name.startswith(UNMET)

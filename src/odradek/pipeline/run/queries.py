@@ -110,7 +110,7 @@ class Query:
 
     @property
     def blamed(self) -> str:
-        """What a failure is reported for."""
+        """The name that a failure is reported for."""
         return self.label
 
     @property
@@ -243,7 +243,7 @@ class Query:
 
     @property
     def activity(self) -> str:
-        """What the query is busy with; empty while it waits for records."""
+        """The work that the query is busy with; empty while it waits for records."""
         message = self._query.status["message"] if self._query is not None else ""
         for begin, words in ACTIVITIES.items():
             if message.startswith(begin):

@@ -163,7 +163,7 @@ def _row(letter: Letter, topic: str) -> dict[str, Any]:
 
 
 def newest_letters(pipeline: Pipeline, rows: int) -> list[dict[str, Any]]:
-    """As plain values, the newest last."""
+    """Return the newest letters as plain values, the newest last."""
     letters, _ = Replay(pipeline, to=None, everything=True).letters()
 
     def age(letter: Letter) -> tuple[bool, int, str]:

@@ -41,7 +41,7 @@ JAVA_END_S = 5.0  # how long a process may take to end after its connections are
 
 
 class Events:
-    """What a run reports; a display overrides this."""
+    """The events that a run reports; a display overrides this."""
 
     def message(self, pipeline: str, text: str, **facts: Any) -> None: ...
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def records_that_fail(query: Query) -> dict[QueryId, list[BadRecord]]:
-    """Those of the batch in flight, by output. `TooMany`, or a `PySparkException` that is not about data."""
+    """Return the records of the batch in flight that fail, by output. Raises `TooMany`, or a `PySparkException` that
+    is not about data.
+    """
     identity = query.identity
     batch = batch_in_flight(query.pipeline, query.checkpoint, identity.kind, identity.name)
     found = {}

@@ -185,7 +185,7 @@ class SharedQuery(Query):
         ]
 
     def _parts(self, rows: DataFrame, number: int, held: list[DataFrame]) -> Iterator[Part]:
-        """Those of all outputs, in one transaction. Each is computed before the next is asked for."""
+        """Yield the parts of all outputs, in one transaction. Each is computed before the next is asked for."""
         for output in self.outputs:
             yield from output.pending_parts(rows.sparkSession, number)
             if output in self._written[1]:
@@ -236,7 +236,7 @@ class SharedQuery(Query):
         return SharedWeaver(rows, self.pipeline, self._stages, self.group.source, self._schema, counted)
 
     def woven(self, output: Output) -> DataFrame:
-        """What is made of a batch for an output, over a batch that has no records."""
+        """Weave what is made of a batch for an output, over a batch that has no records."""
         base = self.frame()
         weaver = self._weaver(base.sparkSession.createDataFrame([], base.schema))
         return output.explained(output.frame(weaver), weaver)
@@ -280,13 +280,14 @@ class Pass:
         return {self._output: self._observation.get} | found
 
     def unmet(self) -> dict[str, dict[str, int]]:
-        """By transform, once its frame is computed: how many rows did not meet each of its requirements."""
+        """Return, by transform, how many rows did not meet each of its requirements, once its frame is computed."""
         return {name: _counts_if_known(observed) for name, observed in self._judging.items()}
 
 
 def _counts_if_known(observation: Observation) -> dict[str, int]:
-    """What was counted in a pass that has ended. Nothing if Spark left the stage out, as it does below a filter that no
-    row can meet: nobody would ever be told."""
+    """Return what was counted in a pass that has ended, or nothing if Spark left the stage out, as it does below a
+    filter that no row can meet: nobody would ever be told.
+    """
     assert observation._jo is not None
     counted, deadline = observation._jo.future(), time.monotonic() + COUNTS_WAIT_S
     while not counted.isCompleted() and time.monotonic() < deadline:  # Spark tells us a moment later

@@ -62,7 +62,7 @@ class Status:
 
 @dataclass
 class _Cluster:
-    """From the brokers: where topics end, by source, and the committed offsets of groups."""
+    """The brokers' part of a status: where topics end, by source, and the committed offsets of groups."""
 
     latest: dict[str, Offsets] = field(default_factory=dict)
     committed: dict[str, Offsets] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def status(pipeline: Pipeline) -> Status:
 
 
 def _queries(pipeline: Pipeline, checkpoint: Checkpoint) -> list[QueryStatus]:
-    """Those of the file, and those that an earlier version of it has left in the checkpoint."""
+    """Return the queries of the file, and those that an earlier version of it has left in the checkpoint."""
     groups = checkpoint.groups()
     sinks = _directories(checkpoint, "sinks") | {name for group in groups for name in group.sinks}
     rejects = _directories(checkpoint, "rejects") | {name for group in groups for name in group.rejects}
@@ -141,7 +141,7 @@ def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
 
 
 def _read_ledgers(pipeline: Pipeline, checkpoint: Checkpoint, found: Status) -> None:
-    """By the id that Spark has given a query, which the checkpoint knows."""
+    """Read the entries by the id that Spark has given a query, which the checkpoint knows."""
     try:
         entries: dict[str, Entry] = {}
         for kafka in _clusters_with_ledger(pipeline):

@@ -1,4 +1,4 @@
-"""Who connects to this node: how its listeners learn that, from its settings and from the metadata.
+"""The listeners' knowledge of who connects to this node, from its settings and from the metadata.
 
 Passwords of PLAIN are in the settings, SCRAM's credentials in the metadata: a change is in force for the next login.
 Certificates and the keys of bearer tokens are read again when they change, in a thread; what cannot be read then leaves

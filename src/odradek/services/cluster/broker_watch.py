@@ -33,7 +33,7 @@ class BrokerWatch:
         self._host = host
         self._dialer = dialer
         self._on_gone = on_gone
-        # By broker: its epoch, and the task that watches it.
+        # For each broker its epoch, and the task that watches it.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
 
     def look_at(self, image: MetadataImage) -> None:

@@ -12,7 +12,7 @@ MAX_ELEMENTS = 10_000_000  # nodes of the same cluster are trusted
 
 
 def address_of(image: MetadataImage, broker_id: int, listener: str) -> Address:
-    """Where a broker listens for the others. Raises OSError if the metadata does not say."""
+    """Return the address where a broker listens for the others. Raises OSError if the metadata does not say."""
     broker = image.brokers.get(broker_id)
     endpoint = broker.endpoint(listener) if broker is not None else None
     if endpoint is None:

@@ -1,4 +1,4 @@
-"""How this node proves to others who it is, on the connections that it opens: by its certificate, or by SASL.
+"""The proof of who this node is, given on the connections that it opens: by its certificate, or by SASL.
 
 The greeting is SaslHandshake and then SaslAuthenticate, as any client sends them. What is slow in SCRAM runs in a
 thread. A node that is not let in treats the other one as one that cannot be reached, and tries again.

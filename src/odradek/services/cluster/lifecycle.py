@@ -181,7 +181,7 @@ class Lifecycle:
 
     @property
     def _cordons(self) -> list[uuid.UUID] | None:
-        """For heartbeats. The records of an older cluster have no place for them."""
+        """The cordoned directories, for heartbeats. The records of an older cluster have no place for them."""
         if not can_cordon(self._metadata.image):
             return None
         return [self._metadata.properties.directory_id] if self._is_cordoned else []

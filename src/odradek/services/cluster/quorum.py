@@ -58,7 +58,7 @@ KRAFT_VERSION = 1
 
 
 class QuorumConfig(NamedTuple):
-    """What the configuration says about the quorum and this node's place in it."""
+    """The configuration of the quorum and of this node's place in it."""
 
     is_alone: bool
     endpoints: tuple[Endpoint, ...]
@@ -77,7 +77,7 @@ class Listener(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """What was last reported, so that it is not reported again."""
+    """The state that was last reported, so that it is not reported again."""
 
     leader: tuple[int, int | None] | None = None
     logged_leader: tuple[int, int] | None = None
@@ -166,7 +166,9 @@ class Quorum:
 
     @property
     def is_stuck(self) -> bool:
-        """What the leader sent could not be appended, as on a full disk, and nothing was since: the image is old."""
+        """True if what the leader sent could not be appended, as on a full disk, and nothing was since: the image is
+        old.
+        """
         return self._stuck_at == self.log.end_offset
 
     @property

@@ -58,7 +58,7 @@ class QuorumPeers:
         return self._addresses.get(node_id)
 
     def name_of(self, peer: int) -> str:
-        """For log lines."""
+        """Name the peer for log lines."""
         address = self.address_of(peer)
         where = f" at {address.host}:{address.port}" if address is not None else ""
         return f"node {peer}{where}" if peer >= 0 else f"the bootstrap server{where}"

@@ -19,7 +19,7 @@ class _Waiter(NamedTuple):
 
 
 class _Led(NamedTuple):
-    """What this node has seen committed while it was leader."""
+    """The offset that this node has seen committed while it was leader."""
 
     epoch: int = -1
     offset: int = -1

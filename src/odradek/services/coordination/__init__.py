@@ -1,4 +1,4 @@
-"""What brokers agree on for clients: groups, transactions, and what both need of other brokers.
+"""The things that brokers agree on for clients: groups, transactions, and what both need of other brokers.
 
 shards               coordinators on the partitions of an internal topic: `groups`, `transactions`
 verification         before a transaction begins in a partition; `txn_markers`: once it has ended

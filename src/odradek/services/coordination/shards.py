@@ -179,7 +179,7 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
         return self._of_nothing(message, version)
 
     def _of_nothing(self, message: Any, version: int) -> Any:
-        """What a shard responds that has nothing, and cannot write."""
+        """Return the response of a shard that has nothing, and cannot write."""
         shard = Shard(self._new_coordinator())
         now_ms = self._host.steady_ms()
         shard.loaded(now_ms)

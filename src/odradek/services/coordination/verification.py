@@ -126,8 +126,9 @@ class Verifier:
     def verify(
         self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
     ) -> Verified | Awaitable[Verified]:
-        """For the first batches of one transaction in some partitions, all of one producer, sent in a Produce of this
-        version: what each is appended with, or why it must not be."""
+        """Verify the first batches of one transaction in some partitions, all of one producer, sent in a Produce of
+        this version: what each is appended with, or why it must not be.
+        """
         adds = self._adds(version >= PRODUCE_ADDS_SINCE)
         if not adds and not self._is_required:
             return [NOT_REQUIRED] * len(batches)
@@ -275,7 +276,7 @@ class AskedCoordinator:
             self._maybe_send_soon()
 
     def _take(self) -> dict[str, Question]:
-        """By transactional id, each of which is in a request once."""
+        """Take questions from the queue, by transactional id, each of which is in a request once."""
         questions: dict[str, Question] = {}
         later: deque[Question] = deque()
         for question in self._waiting:

@@ -1,4 +1,4 @@
-"""What happens to a replica whose log is damaged: it leaves the ISR, and is copied again from its leader.
+"""The treatment of a replica whose log is damaged: it leaves the ISR, and is copied again from its leader.
 
 A reader, compaction or the integrity check finds damage (`storage.segments.damage`). Then, in this order:
 

@@ -26,8 +26,9 @@ class FetchSession:
     def next_request(
         self, wanted: Mapping[Key, Position], looked_at: Iterable[Key]
     ) -> tuple[list[tuple[Key, Position]], list[Key]]:
-        """What to name in the next request: the changes among the partitions that were looked at since the last one, or
-        all partitions if it begins a session; and which of them are no longer wanted."""
+        """Return what to name in the next request: the changes among the partitions that were looked at since the
+        last one, or all partitions if it begins a session; and which of them are no longer wanted.
+        """
         if self.id == NO_SESSION:
             looked_at = wanted
         changed: list[tuple[Key, Position]] = []

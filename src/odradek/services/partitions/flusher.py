@@ -98,8 +98,9 @@ class Flusher:
         return tickets, count
 
     def _ticket(self, replica: Replica) -> SyncTicket | None:
-        """What must be synced of a replica; None if there is nothing to sync, or not now. A deleted topic is skipped,
-        and files that cannot be opened are retried later, so one replica cannot hold up the others."""
+        """Return what must be synced of a replica; None if there is nothing to sync, or not now. A deleted topic is
+        skipped, and files that cannot be opened are retried later, so one replica cannot hold up the others.
+        """
         if replica.closed_with:
             self._unopened.discard(replica)
             return None

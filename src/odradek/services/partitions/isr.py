@@ -86,8 +86,9 @@ class InSyncReplicas:
         return proposal is None and not leader.closed_with
 
     def _active(self, replicas: dict[int, int]) -> frozenset[int]:
-        """Those that the controller would accept: not fenced, with room on their disks, and registered with the broker
-        epoch of their fetches."""
+        """Return the replicas that the controller would accept: not fenced, with room on their disks, and registered
+        with the broker epoch of their fetches.
+        """
         brokers = self._metadata.image.brokers
         return frozenset(
             replica
@@ -203,7 +204,7 @@ class InSyncReplicas:
         return AlterPartitionRequest(self._node_id, broker.epoch, list(topics.values()))
 
     def _epoch_of(self, leader: Leader, replica: int) -> int:
-        """For a replica that has fetched, the broker epoch of its fetches: a restarted one must not join by them."""
+        """Return the broker epoch of the replica's fetches, if there are any: a restarted one must not join by them."""
         progress = leader.progress.get(replica)
         if progress is not None and progress.broker_epoch >= 0:
             return progress.broker_epoch

@@ -346,7 +346,7 @@ class LocalPartitions:
         return replica.log
 
     def stop_opening(self) -> None:
-        """What is not open yet is created at the next start."""
+        """Open no more; what is not open yet is created at the next start."""
         self._unopened.clear()
         self._failed.clear()
 

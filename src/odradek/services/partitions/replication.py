@@ -200,7 +200,7 @@ class Fetcher:
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
         self._failing: dict[Key, float] = {}  # since this time
         self._unreachable_since: float | None = None
-        # Those that the quota may hold back: to be looked at every time.
+        # The quota may hold these back, so they are looked at every time.
         self._throttled: dict[Key, None] = {}
         # As of this image the leader is at this address, and this is how we ask it.
         self._image: MetadataImage | None = None
@@ -297,7 +297,7 @@ class Fetcher:
         await FetchRounds(channel, replication.host, seconds, self._next_frame, self._take).run()
 
     def _know(self, address: Address) -> None:
-        """Where the leader is, and as whom we ask, according to the newest metadata."""
+        """Note where the leader is, and as whom we ask, according to the newest metadata."""
         replication, settings = self._replication, self._replication.settings
         self._image, self._address = replication.image, address
         self._requests = ReplicaFetches(
@@ -353,7 +353,7 @@ class Fetcher:
             self._changed[key] = None
 
     def _position(self, key: Key) -> Position | None:
-        """Where to fetch from; None if this partition is not fetched now."""
+        """Return where to fetch from; None if this partition is not fetched now."""
         replica = self._followed.get(key)
         follower = replica.follower if replica is not None else None
         if follower is None or follower.closed_with:
@@ -409,7 +409,9 @@ class Fetcher:
         return grown
 
     def _delete_records(self, starts: Mapping[TopicPartition, tuple[Key, int]]) -> None:
-        """What the leader has deleted. The next request says where our logs start, and tells it that this is done."""
+        """Delete what the leader has deleted. The next request says where our logs start, and tells it that this is
+        done.
+        """
         errors = self._replication.delete_records({name: offset for name, (_, offset) in starts.items()})
         for name, error in errors.items():
             self._failed(starts[name][0], name, error)

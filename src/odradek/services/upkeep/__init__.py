@@ -1,4 +1,4 @@
-"""What keeps a broker well while nobody asks for anything.
+"""Services that keep a broker well while nobody asks for anything.
 
 maintenance          retention and checkpoints; `compactor` compacts logs
 disk_watch           free space, and what happens when a disk is full

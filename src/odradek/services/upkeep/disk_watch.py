@@ -84,7 +84,7 @@ class DiskWatch:
             self._tell(before)
 
     def refusal(self) -> KafkaError:
-        """For a batch that a producer sent."""
+        """Refuse a batch that a producer sent."""
         self.refused += 1
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, "The disk of this broker is full: it accepts no more records."

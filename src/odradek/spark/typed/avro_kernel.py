@@ -67,7 +67,9 @@ def read_long(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def read_bytes(data: Bytes, position: int, end: int, size: int) -> tuple[int, int]:
-    """Where bytes begin and end: as many as the type has, or as many as the length before them says. -1: not there."""
+    """Return where bytes begin and end: as many as the type has, or as many as the length before them says. -1: not
+    there.
+    """
     if size < 0:
         size, position = read_long(data, position, end)
         if position < 0 or size < 0:

@@ -1,4 +1,4 @@
-"""From a kernel's cells to Arrow arrays, in exactly the types that Spark expects.
+"""Turns a kernel's cells into Arrow arrays, in exactly the types that Spark expects.
 
 The cells of all nodes are in one array of 64-bit numbers, and beside each is a byte that says whether it is not null.
 Pages that no cell is written to take no memory, so there may be room for more elements than there are.

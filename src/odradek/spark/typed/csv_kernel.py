@@ -33,7 +33,7 @@ COMMA, BLANK = 44, 32
 
 @compiled
 def field_end(data: Bytes, position: int, end: int, stop: int) -> int:
-    """Where the byte `stop` or the end is; -1 if there is anything on the way that is not plain text."""
+    """Return where the byte `stop` or the end is; -1 if there is anything on the way that is not plain text."""
     while position < end and data[position] != stop:
         if PLAIN[data[position]]:
             position += 1

@@ -105,7 +105,7 @@ def skip_scalar(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def skip_name(data: Bytes, position: int, end: int) -> int:
-    """From a name to the value that it names; -1 if there is no name."""
+    """Skip from a name to the value that it names; -1 if there is no name."""
     if position >= end or data[position] != QUOTE:
         return -1
     close, has_escapes = scan_string(data, position + 1, end)

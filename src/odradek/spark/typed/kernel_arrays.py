@@ -1,4 +1,4 @@
-"""What kernels of typed values share: types of their arrays, cells, and how a row is taken back.
+"""The parts that kernels of typed values share: types of their arrays, cells, and how a row is taken back.
 
 `nodes` is the table of a program; `cells` and `present` are those of all nodes; `counts` has for each level how many
 elements there are by now, of which the last one is being read; `frames` are the structs, arrays and maps that are open.

@@ -25,7 +25,7 @@ def _plain_bytes() -> npt.NDArray[np.uint8]:
 
 
 def _escapes() -> npt.NDArray[np.uint8]:
-    """What a letter after a backslash stands for; 0 for letters that mean nothing."""
+    """Return what each letter after a backslash stands for; 0 for letters that mean nothing."""
     escapes = np.zeros(256, np.uint8)
     for letter, meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
         escapes[letter] = meaning
@@ -123,8 +123,9 @@ def escaped_character(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def scan_string(data: Bytes, position: int, end: int) -> tuple[int, bool]:
-    """From after the opening quote: the position of the closing one (-1: not a plain string), and whether there are
-    escapes."""
+    """Scan from after the opening quote: return the position of the closing one (-1: not a plain string), and whether
+    there are escapes.
+    """
     has_escapes = False
     while position < end:
         byte = data[position]

@@ -75,7 +75,7 @@ def read_date(data: Bytes, start: int, end: int) -> tuple[bool, int]:
 
 @compiled
 def read_time(data: Bytes, start: int, end: int) -> tuple[int, int]:
-    """From hh:mm:ss and a fraction to microseconds, and the position after it: -1 for anything else."""
+    """Convert hh:mm:ss and a fraction to microseconds, and return the position after it: -1 for anything else."""
     if end - start < 8 or data[start + 2] != 58 or data[start + 5] != 58:
         return 0, -1
     hour, minute, second = two_digits(data, start), two_digits(data, start + 3), two_digits(data, start + 6)

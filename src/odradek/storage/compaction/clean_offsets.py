@@ -1,4 +1,4 @@
-"""How far each log is clean, as Kafka's `cleaner-offset-checkpoint` keeps it."""
+"""The offset up to which each log is clean, as Kafka's `cleaner-offset-checkpoint` keeps it."""
 
 from odradek.model import TopicPartition
 from odradek.storage.disk.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
@@ -6,7 +6,7 @@ from odradek.storage.disk.files import Files
 
 
 class CleanOffsets:
-    """Where the checkpoint is lost or unreadable, all is dirty again."""
+    """The clean offsets of all logs; if the checkpoint is lost or unreadable, all is dirty again."""
 
     def __init__(self, files: Files, data_directory: str) -> None:
         self._files = files

@@ -32,7 +32,7 @@ class OffsetMap:
                 offsets[key if len(key) <= MAX_PLAIN_KEY_BYTES else shortened(key)] = offset
 
     def kept(self, rows: Iterable[KeyRow], keep_tombstones: bool) -> list[bool]:
-        """For each record, whether it stays: the latest of its key, or later than anything noted here."""
+        """Return for each record whether it stays: the latest of its key, or later than anything noted here."""
         find, latest_offset = self.offsets.get, self.latest_offset
         kept = []
         for offset, key, is_tombstone in rows:

@@ -133,7 +133,7 @@ def dirty_segments(job: CompactionJob) -> Iterator[tuple[SourceSegment, int]]:
 
 
 def limits_of(job: CompactionJob) -> dict[SourceSegment, int]:
-    """Where the segment after each one begins."""
+    """Return where the segment after each one begins."""
     following = [segment.base_offset for segment in job.segments[1:]] + [job.first_uncleanable_offset]
     return dict(zip(job.segments, following, strict=False))
 

@@ -12,7 +12,7 @@ from odradek.storage.segments.segment import TRANSACTION_INDEX_SUFFIX
 
 
 def read_aborted_transactions(files: Files, directory: str) -> list[AbortedTransaction]:
-    """From all transaction indexes: data here may have been aborted by a marker in any later segment."""
+    """Read all transaction indexes: data here may have been aborted by a marker in any later segment."""
     aborted = []
     for entry in files.list(directory):
         if entry.name.endswith(TRANSACTION_INDEX_SUFFIX):

@@ -28,7 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 VERSION = 0
 SPARE_BYTES = 1024
-# What an operator without a backup can do.
+# Remedies for an operator without a backup.
 REMEDIES = {
     RECOVERY_POINTS: "If you remove it, the next start reads all logs in full",
     HIGH_WATERMARKS: "If you remove it, high watermarks are learned again from the replicas",

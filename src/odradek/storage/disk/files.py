@@ -210,7 +210,7 @@ class DiskFile:
         os.ftruncate(self.fileno(), size)
 
     def sync_descriptor(self) -> int:
-        """For another thread, which must not change the order of use of pinned files."""
+        """Return the descriptor for another thread, which must not change the order of use of pinned files."""
         return self._descriptor if self._pins else self.fileno()
 
     def sync(self) -> None:

@@ -47,7 +47,7 @@ class Health:
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
-        """For a call that changes nothing if it fails."""
+        """Guard a call that changes nothing if it fails."""
         try:
             yield
         except OSError as error:
@@ -55,8 +55,9 @@ class Health:
 
     @contextmanager
     def guard_change(self, what: str) -> Iterator[None]:
-        """For a change that opens its files first: without descriptors it has not begun, and any other error
-        leaves it half done."""
+        """Guard a change that opens its files first: without descriptors it has not begun, and any other error leaves
+        it half done.
+        """
         try:
             yield
         except OSError as error:
@@ -66,7 +67,7 @@ class Health:
 
     @contextmanager
     def fatal(self) -> Iterator[None]:
-        """For a call that leaves an unknown state behind, whatever the error is."""
+        """Guard a call that leaves an unknown state behind, whatever the error is."""
         try:
             yield
         except OSError:

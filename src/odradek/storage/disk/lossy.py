@@ -27,7 +27,7 @@ from odradek.storage.disk.files import DEFAULT_MAX_OPEN_FILES, DiskFile, DiskFil
 
 
 class _Unsynced:
-    """How to undo the changes to a file since its last sync: write the saved bytes, last first, and cut to `size`."""
+    """The changes to a file since its last sync, to be undone: write the saved bytes, last first, and cut to `size`."""
 
     def __init__(self, size: int) -> None:
         self.size = size

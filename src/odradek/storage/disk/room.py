@@ -72,7 +72,7 @@ class Room:
             self._look_for_shortage(now)
 
     def write_failed(self, now: float) -> None:
-        """For want of space, though the last look found enough."""
+        """Note that a write found no space, though the last look found enough."""
         self.level = Level.FULL
         self._distrusted_until = now + DISTRUST_SECONDS
 
@@ -83,7 +83,7 @@ class Room:
         self._look_for_shortage(now)
 
     def seconds_left(self, now: float) -> float | None:
-        """When the reserve is reached, at the current rate; None if the free space does not shrink."""
+        """Return when the reserve is reached, at the current rate; None if the free space does not shrink."""
         if not self._seen or now - self._seen[0][0] < SHORTEST_RATE_SECONDS:
             return None
         began, then_free = self._seen[0]

@@ -349,7 +349,7 @@ class SimulatedFiles:
         return {name: bytes(node.durable) for name, node in names.items() if isinstance(node, _Data)}
 
     def take_space(self, wanted: int) -> int:
-        """How many more bytes fit."""
+        """Return how many of the wanted bytes fit, and take their space."""
         if self.free_bytes is None:
             return wanted
         given = min(wanted, self.free_bytes)

@@ -1,4 +1,4 @@
-"""How a log reports that it has changed: once, until its listener has looked.
+"""A log's report that it has changed: once, until its listener has looked.
 
 A log is appended to thousands of times between two looks. So it reports only the first change, and an append costs one
 look at `is_told`.

@@ -13,7 +13,7 @@ from odradek.storage.segments.segment import Segment
 
 
 class LogHome(NamedTuple):
-    """Where a log is, and what it shares with the other logs of its store."""
+    """The place of a log, and what it shares with the other logs of its store."""
 
     files: Files
     directory: str

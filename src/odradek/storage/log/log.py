@@ -116,7 +116,7 @@ class Log:
 
     @property
     def segments(self) -> list[Segment]:
-        """By base offset, at least one. Only the log changes them."""
+        """The segments by base offset, at least one. Only the log changes them."""
         return self._row.segments
 
     @property
@@ -203,7 +203,9 @@ class Log:
     def append_markers_as_leader(
         self, ends: Sequence[TransactionEnd], leader_epoch: int, now_ms: int
     ) -> list[int | KafkaError] | None:
-        """By one write. The results are those of `MarkerRun`; None if they have to be appended one by one."""
+        """Append the markers by one write. The results are those of `MarkerRun`; None if they have to be appended one
+        by one.
+        """
         if not self._health.is_sound or leader_epoch != self.leader_epochs.persisted_epoch:
             return None
         run = MarkerRun(ends, self.producers)

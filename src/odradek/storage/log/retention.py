@@ -24,7 +24,7 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
 
 
 def old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
-    """How many of the oldest segments retention does not keep."""
+    """Return how many of the oldest segments retention does not keep."""
     count = _count_while(log, 0, high_watermark, _before_log_start(log))
     if log.config.delete:
         count = _count_while(log, count, high_watermark, _beyond_size(log, count))
@@ -33,8 +33,9 @@ def old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
 
 
 def next_due_ms(log: Log, count: int = 0) -> int | None:
-    """When the oldest segment expires, the active one rolls or a producer is forgotten: the first of it. `count` of the
-    oldest ones go now."""
+    """Return the time of the first of these: the oldest segment expires, the active one rolls, a producer is
+    forgotten. `count` of the oldest ones go now.
+    """
     due = []
     oldest = log.segments[count]
     if log.config.delete and log.config.retention_ms >= 0 and oldest.size > 0:

@@ -32,7 +32,7 @@ class SegmentScan:
         return Batch(header, self._bytes(position, header.size)).has_valid_crc
 
     def find_intact(self, position: int) -> int | None:
-        """Where the first batch with a valid CRC begins, at any byte from this position on."""
+        """Return where the first batch with a valid CRC begins, at any byte from this position on."""
         while position + HEADER_SIZE <= self._size:
             piece = self._file.read_at(position, min(READ_BYTES, self._size - position))
             found = piece.find(MAGIC_BYTE, MAGIC_POSITION)

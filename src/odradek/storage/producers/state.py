@@ -282,7 +282,7 @@ class Producers:
             self.replay(header, base_offset)
 
     def copy_of(self, producer_id: int) -> Producer | None:
-        """For `put_back`, if the batches replayed after this cannot be written."""
+        """Return a copy for `put_back`, if the batches replayed after this cannot be written."""
         producer = self.by_id.get(producer_id)
         return None if producer is None else producer.copy()
 

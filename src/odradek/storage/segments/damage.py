@@ -25,7 +25,7 @@ class DamagedSegment(KafkaError):
         self.reason = reason
 
     def again(self) -> "DamagedSegment":
-        """For another reader: an exception that is kept and raised would keep what raised it, too."""
+        """Return a copy for another reader: an exception that is kept and raised would keep what raised it, too."""
         return DamagedSegment(self.path, self.position, self.offset, self.reason)
 
 
@@ -33,8 +33,9 @@ Told = Callable[[TopicPartition, DamagedSegment], None]
 
 
 class Damages:
-    """Where the logs of a store report that they are damaged, each segment once. What was found before there is a
-    listener is kept for it."""
+    """The place where the logs of a store report that they are damaged, each segment once. What was found before
+    there is a listener is kept for it.
+    """
 
     def __init__(self) -> None:
         self._listener: Told | None = None

@@ -139,7 +139,7 @@ class TransactionIndex:
         ]
 
     def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Those that ended at or after this offset, without reading those before."""
+        """Yield those that ended at or after this offset, without reading those before."""
         slot = bisect_left(range(len(self)), offset, key=self._last_offset)
         while slot < len(self):
             rows = self._rows(slot, BLOCK_ENTRIES)
@@ -168,7 +168,7 @@ class TransactionIndex:
 
 
 def find_aborted(indexes: Iterable[TransactionIndex], start: int, end: int) -> list[AbortedTransaction]:
-    """Those that reach into a range, by first offset; the indexes are those of the segments from `start`."""
+    """Return those that reach into a range, by first offset; the indexes are those of the segments from `start`."""
     found: list[AbortedTransaction] = []
     for aborted in chain.from_iterable(index.ended_from(start) for index in indexes):
         if aborted.first_offset < end:

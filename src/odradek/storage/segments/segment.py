@@ -319,7 +319,7 @@ class Segment:
         return min(length, self.walked_to - position)
 
     def before_damage(self, position: int, length: int) -> int:
-        """How many of these bytes may be sent, of a segment that is damaged somewhere."""
+        """Return how many of these bytes may be sent, of a segment that is damaged somewhere."""
         assert self.damage is not None
         if position == self.damage.position:
             raise self.damage.again()

@@ -1,4 +1,4 @@
-"""Where the newest batches of a log are, so that reading at its end needs no index and no disk.
+"""The positions of the newest batches of a log, so that reading at its end needs no index and no disk.
 
 Consumers that keep up and followers ask for the last few batches over and over, and the high watermark is
 among them. For each batch its last offset and its position are kept, compactly, a bounded number of them.

@@ -1,4 +1,4 @@
-"""What sinks for lake tables have in common (`kinds.lake_sink` writes a batch with it).
+"""The common part of sinks for lake tables (`kinds.lake_sink` writes a batch with it).
 
     order      whether a batch is in a table already: the pure decision
     schemas    columns of rows and of a table: what fits, what is added, what is refused; pure
