@@ -1,4 +1,5 @@
-"""What access control costs a request: one message in each Produce request, with 10,000 ACLs and without an authorizer.
+"""The cost of access control for a request: one message in each Produce request, with 10,000 ACLs and without an
+authorizer.
 
 Two nodes run side by side, and clients log in to both (SCRAM-SHA-256, without TLS, so that nothing else makes noise).
 One has Kafka's StandardAuthorizer and 10,000 ACLs, of 2,000 users and of the client itself; the other has none. They

@@ -8,7 +8,7 @@ from tools.peer.kafka import free_port
 
 USER, PASSWORD = "ada", "correct horse"
 TOPIC = "load"
-# What a client has queued when the time is over still has to be sent: with a long queue, a slow server takes minutes.
+# A client still has to send what it has queued when the time is over: with a long queue, a slow server takes minutes.
 SMALL_QUEUE = {"queue.buffering.max.messages": "20000"}
 
 

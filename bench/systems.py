@@ -331,7 +331,7 @@ class UnsyncedOdradekCluster(OdradekCluster):
     settings = {"log.sync.commit": "false"}
 
 
-# What kafka-server-start.sh and kafka-run-class.sh give the Java machine.
+# kafka-server-start.sh and kafka-run-class.sh give these to the Java machine.
 KAFKA_JAVA_OPTIONS = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),

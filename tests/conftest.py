@@ -1,4 +1,4 @@
-"""For all tests.
+"""Rules and fixtures for all tests.
 
 Property tests take the same examples every time, so that a red run can be repeated. To look for new ones:
 HYPOTHESIS_PROFILE=explore python -m pytest tests/storage
@@ -51,7 +51,7 @@ logs_of_closed: list[
 
 
 def found_in_logs() -> list[str]:
-    """What was written since the last call."""
+    """Return what was written since the last call."""
     found = RunningBroker.all_new_tracebacks() + logs_of_closed
     logs_of_closed.clear()
     return found

@@ -23,7 +23,7 @@ class Documented(NamedTuple):
 
 
 def documented(page: str, user: str) -> list[Documented]:
-    """What the commands on the page grant, to this user instead of the one that they name."""
+    """Return what the commands on the page grant, to this user instead of the one that they name."""
     lines = (DOCS / page).read_text().replace("\\\n", " ").splitlines()
     commands = [line for line in lines if line.startswith(COMMANDS)]
     return [one for command in commands for one in _granted(command, user)]

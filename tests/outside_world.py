@@ -1,4 +1,4 @@
-"""What of the real world a module reaches: clocks, threads, sockets, processes, files, chance.
+"""Finds what a module reaches of the real world: clocks, threads, sockets, processes, files, chance.
 
 A list of all that is forbidden always lacks something. So this one says what is allowed: of the standard library and
 of other packages, a module that a node is built from may use what is named here, and what is not named is a way
@@ -38,7 +38,7 @@ PACKAGES_OF_A_NODE = (
     "fetching",
     *("api", "broker"),
 )
-# What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
+# These run beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
     "security/authority.py",  # makes certificates before there is a node
     "broker/__init__.py",
@@ -79,7 +79,7 @@ PURE = {
     *("math", "mmap", "operator", "re", "struct", "tomllib", "types", "typing"),
     *("aiokafka.record._crecords.default_records", "cramjam", "crc32c", "re2"),
 }
-# Of other modules, only this. Coroutines may stay: the event loop of the simulated host keeps virtual time.
+# Of other modules, only this may be used. Coroutines may stay: the event loop of the simulated host keeps virtual time.
 NAMES = {
     *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.CancelledError", "asyncio.Event"),
     "asyncio.Future",
@@ -95,7 +95,7 @@ NAMES = {
     "sys.maxsize",
     "uuid.UUID",
 }
-# Of an event loop, or of a path: the loop that a node runs on is real on a real host.
+# Methods of an event loop, or of a path: the loop that a node runs on is real on a real host.
 METHODS = {
     *("run_in_executor", "set_default_executor", "subprocess_exec", "subprocess_shell"),
     *("create_server", "create_connection", "create_unix_server", "create_unix_connection"),
@@ -150,7 +150,7 @@ def modules_of_a_node() -> list[Path]:
 
 
 def ways_around(path: Path) -> Iterator[str]:
-    """What a module of ours reaches of the real world, and should not."""
+    """Yield what a module of ours reaches of the real world, and should not."""
     name = path.relative_to(ROOT).as_posix()
     allowed = ALLOWED.get(name, set())
     for reached in reached_by(path.read_text()):
@@ -174,7 +174,7 @@ def reached_by(source: str) -> Iterator[str]:
 
 
 def imported_names(tree: ast.AST) -> dict[str, str]:
-    """What a name that is imported anywhere in a module means."""
+    """Return what each name means that is imported anywhere in a module."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

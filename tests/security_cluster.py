@@ -75,7 +75,7 @@ def configured_broker(directory: Path, settings: Mapping[str, str]) -> Iterator[
 
 
 def refused_start(directory: Path, settings: Mapping[str, str]) -> str:
-    """What a broker says that does not start with these settings."""
+    """Return what a broker says that does not start with these settings."""
     broker = ConfiguredBroker(directory / "data", settings)
     done = subprocess.run(broker.command("0"), capture_output=True, text=True, timeout=START_TIMEOUT_S)
     assert done.returncode != 0, json.dumps(dict(settings))

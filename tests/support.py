@@ -1,4 +1,4 @@
-"""What tests of the whole product share: a real broker in its own process, and the real command.
+"""The common parts of tests of the whole product: a real broker in its own process, and the real command.
 
     with running_broker(tmp_path, auto_create_topics_enable="false") as broker:
         run_command("topic", "list", "-b", broker.bootstrap)
@@ -62,7 +62,9 @@ class RunningBroker:
         return found
 
     def new_tracebacks(self) -> str:
-        """What was logged since the last call, if there is a traceback in it: the broker did not expect something."""
+        """Return what was logged since the last call, if there is a traceback in it: the broker did not expect
+        something.
+        """
         try:
             with self._log.open(errors="replace") as log:
                 log.seek(self._searched)

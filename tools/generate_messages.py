@@ -45,7 +45,7 @@ DEFAULTS = {
     "records": 'b""',
     "uuid": "NO_TOPIC_ID",
 }
-# Where kio dropped the unit from Kafka's name.
+# kio dropped the unit from these names of Kafka's.
 TIMES_WITHOUT_UNIT = {"timedelta_i32", "timedelta_i64"}
 RENAMED = {
     "log_append_time": "log_append_time_ms",

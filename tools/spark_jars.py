@@ -48,7 +48,7 @@ DELTA_SETTINGS = {
 
 
 def connector_jars() -> list[Path]:
-    """Those of the Kafka connector, in the order given above, for the setting `spark.jars`."""
+    """Return the jars of the Kafka connector, in the order given above, for the setting `spark.jars`."""
     return _jars("spark-kafka", ARTIFACTS)
 
 
@@ -96,7 +96,7 @@ def _file_name(artifact: str) -> str:
 
 
 def fetch(artifact: str, target: Path) -> None:
-    """By Maven, which names the file as `target` has to be named."""
+    """Download by Maven, which names the file as `target` has to be named."""
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")

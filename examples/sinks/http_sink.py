@@ -68,7 +68,7 @@ def send(body: bytes, key: str) -> str:
 
 
 def seconds(retry_after: str | None, now_s: float) -> float:
-    """How long `Retry-After` wants us to wait: it is a number of seconds, or a date."""
+    """Return how long `Retry-After` wants us to wait: it is a number of seconds, or a date."""
     try:
         return max(float(retry_after or 1), 0.0)
     except ValueError:

@@ -58,7 +58,7 @@ def may(
 
 
 def may_any(acls: Iterable[Acl], principal: str, host: str, operation: Operation, resource: Resource) -> bool:
-    """By names: all that an ACL could mean, and one that none of them names."""
+    """Judge by names: all that an ACL could mean, and one that none of them names."""
     mine = [acl for acl in acls if acl.resource_type == resource and is_about(acl, principal, host)]
     mine = [acl for acl in mine if acl.operation in (2, operation)]
     denied = [acl for acl in mine if acl.permission == 2]

@@ -59,7 +59,7 @@ class Log:
         return Workload(name, name, work, warm_up=plan, **changes)
 
     def deduplicated(self) -> list[str]:
-        """With the pieces of a warm-up counted as one."""
+        """Return the entries with the pieces of a warm-up counted as one."""
         return [entry for at, entry in enumerate(self.entries) if self.entries[at - 1 : at] != [entry]]
 
 

@@ -1,4 +1,6 @@
-"""What `make bench-spark` stores: a run of some parts does not replace the whole one, and says what it measured."""
+"""Tests of what `make bench-spark` stores: a run of some parts does not replace the whole one, and says what it
+measured.
+"""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a server counts as warm, and which bounds end a warm-up that does not settle."""
+"""Tests of when a server counts as warm, and which bounds end a warm-up that does not settle."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from bench.warmth import LEAST_SECONDS, MORE_PIECES, MORE_SECONDS, Warming, Warm
 
 
 def warmed(rates: Iterable[float], least: int = 5, seconds: float = 1.0) -> Warming:
-    """By pieces of these rates, each of which takes so many seconds."""
+    """Warm up by pieces of these rates, each of which takes so many seconds."""
     warming, now, left = Warming("kafka", "one-message", "30,000 requests"), [0.0], iter(rates)
 
     def run_piece() -> dict[str, float]:

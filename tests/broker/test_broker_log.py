@@ -1,4 +1,4 @@
-"""What a broker logs of what clients change, of what they are refused, and of its own start."""
+"""Tests of what a broker logs of what clients change, of what they are refused, and of its own start."""
 
 import asyncio
 import logging

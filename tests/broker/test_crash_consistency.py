@@ -90,7 +90,7 @@ async def delete_topic(broker: InProcess) -> None:
 
 
 def content(broker: InProcess) -> tuple[int, list[bytes | None]] | None:
-    """Where the topic starts and what it holds from there on; None if there is no such topic."""
+    """Return where the topic starts and what it has from there on; None if there is no such topic."""
     if TOPIC not in broker.broker.metadata.image.topics:
         return None
     start = broker.broker.replicas.get(TOPIC, 0).log.log_start_offset

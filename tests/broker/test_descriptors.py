@@ -35,7 +35,7 @@ GROUP = "group"
 
 
 class Ledger:
-    """What was acknowledged, and must be there in its order."""
+    """A ledger of what was acknowledged, and must be there in its order."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, list[bytes]] = {}
@@ -61,7 +61,7 @@ class Ledger:
 
 
 def read_all(raw: Raw, topic: str) -> list[bytes | None]:
-    """What a consumer reads, segment by segment."""
+    """Return what a consumer reads, segment by segment."""
     found: list[bytes | None] = []
     offset = 0
     while (fetched := raw.fetch(topic, offset)).high_watermark > offset:

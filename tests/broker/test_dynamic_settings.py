@@ -72,7 +72,7 @@ async def alter(broker: InProcess, name: str, value: str | None, resource: str =
 
 
 def in_effect(broker: InProcess) -> list[Any]:
-    """What the running parts go by: the places where settings are applied."""
+    """Return what the running parts go by: the places where settings are applied."""
     parts = broker.broker
     partition = parts.replicas.get("t", 0)
     server, store, compactor = parts._server, parts._store, parts._compactor

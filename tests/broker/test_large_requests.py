@@ -171,7 +171,7 @@ def test_all_topics_are_described_though_it_takes_several_turns(tmp_path: Path) 
 
 
 def test_a_produce_that_takes_long_keeps_its_place_among_those_around_it(tmp_path: Path) -> None:
-    """What arrived before it is appended before it, and what arrived behind it behind it, all in one run."""
+    """The requests before it are appended before it, and those behind it after it, all in one run."""
 
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:

@@ -1,4 +1,4 @@
-"""Where a broker listens, and what it tells clients to connect to."""
+"""Tests of where a broker listens, and what it tells clients to connect to."""
 
 import asyncio
 import socket
@@ -49,7 +49,7 @@ def test_localhost_is_ipv4_and_ipv6(broker: RunningBroker, host: str) -> None:
 def listening(
     data_dir: Path, settings: dict[str, str]
 ) -> tuple[list[tuple[str, int]], list[tuple[str, str, int]]]:
-    """What a client of the PLAINTEXT listener is told, and the addresses of all listeners."""
+    """Return what a client of the PLAINTEXT listener is told, and the addresses of all listeners."""
 
     async def main() -> tuple[list[tuple[str, int]], list[tuple[str, str, int]]]:
         async with InProcess(str(data_dir), settings=settings) as broker:

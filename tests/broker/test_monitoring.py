@@ -1,4 +1,4 @@
-"""What is told of a node on `metrics.listener`: by a real broker, and of each change in the cluster."""
+"""Tests of what is told of a node on `metrics.listener`: by a real broker, and of each change in the cluster."""
 
 import re
 from pathlib import Path
@@ -212,6 +212,6 @@ def test_labels_are_escaped() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    """Those of a mirror stand on the same page."""
+    """The metrics of a mirror are on the same page."""
     documented = {name.removeprefix(PREFIX) for name in re.findall(r"odradek_\w+", DOCUMENT.read_text())}
     assert documented == HELP.keys() | {name.removeprefix(PREFIX) for name in mirror.METRICS}

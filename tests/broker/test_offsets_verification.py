@@ -1,4 +1,6 @@
-"""What is verified before a group's offsets become part of a transaction: see `services.coordination.verification`."""
+"""Tests of what is verified before a group's offsets become part of a transaction: see
+`services.coordination.verification`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

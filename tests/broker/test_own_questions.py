@@ -1,4 +1,6 @@
-"""What a broker asks itself about transactions: the messages of brokers, answered at once where that can be."""
+"""Tests of what a broker asks itself about transactions: the messages of brokers, with a response at once where that
+can be.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -143,7 +143,7 @@ def test_a_topic_deleted_meanwhile_is_unknown(tmp_path: Path) -> None:
 
 
 def test_with_more_replicas_nobody_waits(tmp_path: Path) -> None:
-    """What acks=1 acknowledged is not committed before the others have it, as in Kafka."""
+    """Records acknowledged with acks=1 are not committed before the others have them, as in Kafka."""
 
     async def scenario(broker: InProcess) -> None:
         await broker.create_topic(TOPIC)

@@ -1,4 +1,6 @@
-"""What a broker answers for a partition that it does not lead, and what becomes of those who waited when it did."""
+"""Tests of a broker's responses for a partition that it does not lead, and what becomes of those who waited when it
+did.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -70,7 +72,7 @@ async def produce(broker: InProcess) -> int:
 
 
 async def fetch(broker: InProcess) -> int:
-    """By a client of a version that reads from leaders only."""
+    """Fetch as a client of a version that reads from leaders only."""
     return int((await broker.ask(fetch_request(), 10)).responses[0].partitions[0].error_code)
 
 

@@ -1,4 +1,4 @@
-"""What a broker tells systemd, by its protocol, on a socket that stands in for systemd's."""
+"""Tests of what a broker tells systemd, by its protocol, on a socket that stands in for systemd's."""
 
 import asyncio
 import os

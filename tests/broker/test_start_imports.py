@@ -1,4 +1,4 @@
-"""What a node imports before it serves. Each module costs a start time, and each node memory."""
+"""Tests of what a node imports before it serves. Each module costs a start time, and each node memory."""
 
 import subprocess
 import sys

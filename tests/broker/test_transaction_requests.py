@@ -105,7 +105,7 @@ class Talk:
         return await self.broker.ask(ListTransactionsRequest(**filters), version)
 
     async def committed_values(self) -> Any:
-        """What a `read_committed` consumer makes of partition 0."""
+        """Return what a `read_committed` consumer makes of partition 0."""
         values: list[bytes | None] = []
         offset = 0
         while True:

@@ -199,7 +199,7 @@ def test_the_process_ends_with_the_reason_when_its_broker_fails(tmp_path: Path) 
 
 
 def test_a_sync_that_cannot_begin_is_begun_again(tmp_path: Path) -> None:
-    """For want of a descriptor: the change is appended, so the next decision builds on it, and it is committed."""
+    """The sync finds no descriptor: the change is appended, so the next decision builds on it, and it is committed."""
 
     async def scenario(broker: InProcess, files: FaultyFiles) -> None:
         log = broker.broker.metadata._log._store.log

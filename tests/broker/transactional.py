@@ -77,7 +77,7 @@ class PlayedCoordinator:
 
 
 class Transactional(InProcess):
-    """With a topic `t` of two partitions."""
+    """A broker with a topic `t` of two partitions."""
 
     def __init__(self, path: Path, has_coordinators: bool = True, **settings: str) -> None:
         super().__init__(
@@ -159,7 +159,7 @@ class Transactional(InProcess):
         return response.responses[0].partitions[0]
 
     async def committed_values(self) -> list[bytes | None]:
-        """What a `read_committed` consumer makes of partition 0. Every fetch stands for itself."""
+        """Return what a `read_committed` consumer makes of partition 0. Every fetch stands for itself."""
         values: list[bytes | None] = []
         offset = 0
         while (response := await self.fetch(offset)).records:

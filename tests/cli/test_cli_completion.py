@@ -1,4 +1,4 @@
-"""What the shell is offered, and what a command imports before it does its work."""
+"""Tests of what the shell is offered, and what a command imports before it does its work."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ Odradek = Callable[..., CompletedProcess[str]]
 def offered(
     odradek: Odradek, bootstrap: str, run_here: Odradek, tmp_path: Path
 ) -> Callable[[str], list[str]]:
-    """What bash shows for a line."""
+    """Return what bash shows for a line."""
 
     def complete(line: str) -> list[str]:
         words = line.split(" ")
@@ -93,7 +93,7 @@ def imported_by(*arguments: str) -> set[str]:
 
 
 def test_a_command_imports_little() -> None:
-    """What it takes to start: the command-line framework and our client, but no messages that it does not send."""
+    """It needs the command-line framework and our client to start, but no messages that it does not send."""
     bare = imported_by("topic", "list", "-b", "localhost:1")
     ours = {name for name in bare if name.startswith("odradek")}
     assert "odradek.cli.topic" in bare

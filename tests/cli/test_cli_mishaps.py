@@ -1,4 +1,4 @@
-"""What goes wrong outside of the cluster: numbers nobody can mean, full disks, closed pipes, signals."""
+"""Tests of what goes wrong outside of the cluster: numbers nobody can mean, full disks, closed pipes, signals."""
 
 import os
 import signal

@@ -54,7 +54,7 @@ def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
 
 @contextmanager
 def open_transaction(bootstrap: str, topic: str, transactional_id: str) -> Iterator[Producer]:
-    """With one record in partition 0, for the length of a block."""
+    """Keep a transaction open, with one record in partition 0, for the length of a block."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -244,7 +244,7 @@ def test_what_was_written_a_moment_ago_does_not_hang_yet(there: Odradek, trustin
 
 
 def test_a_transaction_is_aborted_by_its_producer(there: Odradek, trusting: str, topic: str) -> None:
-    """For brokers that cannot describe producers. Kafka's flag names the topic."""
+    """The tool does so for brokers that cannot describe producers. Kafka's flag names the topic."""
     create(trusting, topic)
     leave_hanging(trusting, topic)
     abort = ("transaction", "abort", "--topic", topic, "--partition", "0", "--yes")

@@ -9,7 +9,7 @@ from odradek.admin.message_filter import compile_filters
 
 @dataclass
 class Given:
-    """What a filter asks of a message."""
+    """A message as a filter sees it."""
 
     a_key: bytes | None = b"alice"
     a_value: bytes | None = (

@@ -16,7 +16,7 @@ class Colour(StrEnum):
 
 
 def called_with(*arguments: str) -> dict[str, Any]:
-    """What a command gets for its arguments."""
+    """Return what a command gets for its arguments."""
     got: dict[str, Any] = {}
     app = Group("Test.")
 

@@ -1,4 +1,4 @@
-"""What `odradek produce` says when the cluster does not acknowledge a message in time."""
+"""Tests of what `odradek produce` says when the cluster does not acknowledge a message in time."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -22,7 +22,7 @@ print("still here")
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_while_the_main_thread_holds_what_stop_needs(number):
-    """As the lock of an Event that the main thread is about to wait for."""
+    """The lock is like that of an Event that the main thread is about to wait for."""
     lock, stopped = Lock(), Event()
 
     def stop():

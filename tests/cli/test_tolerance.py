@@ -1,4 +1,4 @@
-"""How many nodes a cluster may lose, and what limits that."""
+"""Tests of how many nodes a cluster may lose, and what limits that."""
 
 import pytest
 

@@ -47,7 +47,9 @@ def info(bootstrap: str) -> dict[str, Any]:
 
 
 def test_three_brokers_make_a_cluster(tmp_path: Path) -> None:
-    """From the first start: what they are, one that dies and is started again, the end, and another start."""
+    """The test goes from the first start on: what they are, one that dies and is started again, the end, and another
+    start.
+    """
     home = tmp_path / "home"
     file = tmp_path / "mine.toml"
     file.write_text("node.id = 7\nlog.retention.ms = 1234567\n[num]\npartitions = 4\n")
@@ -111,7 +113,7 @@ def settings_of_each(cluster: Cluster) -> list[tuple[str, ...]]:
 
 @contextmanager
 def started_again(command: list[str]) -> Iterator[str]:
-    """By the command that `up` told of; where it listens."""
+    """Start it by the command that `up` told of; yield where it listens."""
     assert command[0] == "odradek"
     process = subprocess.Popen(
         odradek_command(*command[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

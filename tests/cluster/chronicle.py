@@ -1,4 +1,4 @@
-"""What a cluster has committed, as the disks of its nodes tell, and whether the nodes say the same.
+"""The chronicle of what a cluster has committed, as the disks of its nodes tell, and whether the nodes say the same.
 
 After every step of the event loop the images of the nodes that ran in it are looked at (`watch`). The first that is
 further than all before it must be right: what it adds to the committed log has to be on the disks of a majority of the
@@ -38,7 +38,7 @@ BATCH_START = Struct(">qi")  # the base offset, and the length of what follows
 
 
 class Life(NamedTuple):
-    """What was last seen of a node, between a start and its end."""
+    """The last state of a node, between a start and its end."""
 
     number: int
     image: MetadataImage
@@ -171,8 +171,9 @@ class Chronicle:
             self.compare(node_id, image)
 
     def compare(self, node_id: int, image: MetadataImage) -> None:
-        """By every field, and by the digest that operators can compare. The fields come first: the digest is made by
-        what writes snapshots, and would not see what that leaves out."""
+        """Compare every field, and the digest that operators can compare. The fields come first: the digest is made
+        by what writes snapshots, and would not see what that leaves out.
+        """
         self.counts["compared"] += 1
         known = self._images[image.offset]
         wrong = [
@@ -213,14 +214,16 @@ class Chronicle:
             self._fold(batch)
 
     def _logs_on(self, disks: dict[ReplicaKey, SimulatedFiles]) -> Logs:
-        """From where history ends."""
+        """Return the logs from where history ends."""
         return {
             key: DurableLog(files.durable(PARTITION_DIRECTORY), self.newest.offset + 1)
             for key, files in disks.items()
         }
 
     def _committed_at(self, offset: int, sets: tuple[VoterSet, ...], logs: Logs) -> Batch | None:
-        """By either set of voters: in the step that we look at, a second one may have come."""
+        """Return the batch committed by either set of voters: in the step that we look at, a second one may have
+        come.
+        """
         found = {
             bytes(log.batches[offset].data): log.batches[offset]
             for log in logs.values()
@@ -250,7 +253,7 @@ class Chronicle:
         self._images[self.newest.offset] = self.newest
 
     def images_since(self, offset: int) -> list[MetadataImage]:
-        """Those that are committed and end after this offset, the newest first."""
+        """Return the images that are committed and end after this offset, the newest first."""
         return list(takewhile(lambda image: image.offset > offset, reversed(self._images.values())))
 
     def _remember(self, record: r.MetadataRecord) -> None:

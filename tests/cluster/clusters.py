@@ -96,7 +96,7 @@ class Cluster:
         return VoterNode(self.key(node_id), (endpoint,))
 
     def format(self, node_id: int, generation: int = 0) -> None:
-        """With a generation above 0: as a node that lost its disk, and is no voter any more."""
+        """Format a directory; with a generation above 0, that of a node that lost its disk and is no voter now."""
         self.generations[node_id] = generation
         is_voter = node_id in self.controllers and generation == 0
         voters = VoterSet(map(self.voter, self.controllers)) if is_voter else None
@@ -104,7 +104,7 @@ class Cluster:
         format_directory(self.machines[node_id].files, DATA_DIR, properties, voters)
 
     def replace_disk(self, node_id: int) -> None:
-        """By an empty one, which is formatted. The machine must be off."""
+        """Replace the disk by an empty one, which is formatted. The machine must be off."""
         self.lost_disks[self.key(node_id)] = self.machines[node_id].files
         self.machines[node_id].replace_disk()
         self.format(node_id, self.generations[node_id] + 1)

@@ -1,4 +1,4 @@
-"""What may befall the disks of a cluster with data: logs that are cut short while their nodes are down.
+"""Faults of the disks of a cluster with data: logs that are cut short while their nodes are down.
 
 A log is cut anywhere, at the end of a batch or in the middle of one, and the segments after that are gone, with or
 without their indexes. It happens to one node, or while all are down, after a power cut as well as after a clean stop;

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Damages:
     def __init__(self, logs: "ReplicatedLogs") -> None:
         self._logs = logs
-        # By topic id, partition and broker: the broker epoch at that time.
+        # For each topic id, partition and broker: the broker epoch at that time.
         self._broker_epochs: dict[tuple[UUID, int, int], int] = {}
 
     def __len__(self) -> int:

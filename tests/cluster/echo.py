@@ -41,7 +41,7 @@ class Echo(ClusterClient):
                 return
 
     def _late(self, log: ReplicatedLog) -> Proposal | None:
-        """What was proposed to this partition and must not be taken any more, if there is something."""
+        """Return what was proposed to this partition and must not be taken any more, if there is something."""
         now = log.registration
         if now.leader == NO_LEADER or log.topic_id not in self.play.replicated.image.topics_by_id:
             return None

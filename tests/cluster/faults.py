@@ -1,4 +1,4 @@
-"""What may befall any cluster: nodes lose their power, stand still or stop, links are cut, disks are full.
+"""Faults of any cluster: nodes lose their power, stand still or stop, links are cut, disks are full.
 
 Whoever plans a run says which of these happen, and in which order: `bag`.
 """
@@ -52,7 +52,7 @@ class Faults:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def bag(self) -> list[Fault]:
-        """What happens next, each once, in any order."""
+        """Return the next faults, each once, in any order."""
         raise NotImplementedError
 
     async def carry_out(self) -> None:
@@ -268,7 +268,7 @@ class Faults:
         await self._cut_off(node_id, 0.3, 2.5)
 
     async def _cut_off(self, node_id: int, least: float, most: float) -> None:
-        """From all other nodes, for so many seconds, one way or both."""
+        """Cut it off from all other nodes, for so many seconds, one way or both."""
         name = self.cluster.machines[node_id].name
         others = [machine.name for machine in self.cluster.machines.values() if machine.name != name]
         way = self._rng.choice(["in", "out", "both", "both"])

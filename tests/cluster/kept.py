@@ -1,4 +1,4 @@
-"""What compaction and retention may take from the replicas of a log, and what they may not.
+"""Rules for what compaction and retention may take from the replicas of a log, and what they may not.
 
 Every replica does both on its own, so logs differ below the high watermark, within bounds:
 
@@ -19,13 +19,13 @@ from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import Record, decode_batch
 from tests.cluster.committed import Committed
 
-# Of a node, so that both happen all the time.
+# Settings of a node, so that both happen all the time.
 SETTINGS = {
     "log.cleaner.enable": "true",
     "log.cleaner.backoff.ms": "300",
     "log.retention.check.interval.ms": "300",
 }
-# Of topics, as `make_topic` takes them.
+# Settings of topics, as `make_topic` takes them.
 COMPACTED = {
     "cleanup_policy": "compact",
     "internal_segment_bytes": "500",
@@ -35,7 +35,7 @@ COMPACTED = {
 LIMITED = {"internal_segment_bytes": "150", "retention_bytes": "250", "file_delete_delay_ms": "300"}
 EXPIRING = {"internal_segment_bytes": "150", "retention_ms": "500", "file_delete_delay_ms": "300"}
 DELETED = {"internal_segment_bytes": "400", "file_delete_delay_ms": "300"}
-# Of the offsets topic, which is there before anybody can ask for this.
+# Settings of the offsets topic, which is there before anybody can ask for this.
 OFFSETS = {"internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.5"}
 KEYS = [b"ant", b"bee", b"cat"]
 ANYTHING = 2**63  # may be deleted
@@ -45,7 +45,7 @@ Disk = tuple[int, int]  # of a broker, by its number among those that the broker
 
 class Kept:
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """By the topic's own settings."""
+        """Go by the topic's own settings."""
         self.is_compacted = "compact" in settings.get("cleanup.policy", "")
         self._retention_bytes = int(settings.get("retention.bytes", -1))
         self._retention_ms = int(settings.get("retention.ms", -1))
@@ -107,7 +107,7 @@ class Kept:
         )
 
     def compare(self, wanted: Iterable[Committed], found: Mapping[int, Committed]) -> str:
-        """What a replica has, by base offset, with what is committed. Returns what is wrong, if anything."""
+        """Compare what a replica has, by base offset, with what is committed. Returns what is wrong, if anything."""
         for item in wanted:
             other = found.get(item.base_offset)
             if other == item or item.next_offset <= self.start_offset:

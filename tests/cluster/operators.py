@@ -1,4 +1,4 @@
-"""Those who change the cluster through any of its brokers, and write down what they were told.
+"""Operators change the cluster through any of its brokers, and write down what they were told.
 
 Each operator has topics of its own, with names that nobody else uses, and does one thing at a time. What was
 acknowledged must be committed by then, and is never undone. Of what was not answered, or answered with an error that
@@ -156,7 +156,7 @@ class Operator:
         self._acknowledged()
 
     async def _delete(self, node_id: int, topic: TopicLedger) -> None:
-        """By its id: a request that comes late finds nothing any more."""
+        """Delete it by its id: a request that comes late finds nothing any more."""
         assert topic.id is not None
         topic.may_be_deleted = True
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, topic.id)], timeout_ms=1_000)

@@ -40,7 +40,7 @@ MAX_SECONDS = 40.0
 
 
 class Worth(NamedTuple):
-    """What a seed must have seen to count."""
+    """The least that a seed must have seen to count."""
 
     acknowledged: int
     crashes: int

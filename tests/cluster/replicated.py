@@ -1,4 +1,4 @@
-"""What the partitions of a cluster have committed, and whether every replica keeps to it.
+"""The records that the partitions of a cluster have committed, and a check that every replica keeps to it.
 
 After every step of the event loop the replicas of the nodes that ran in it are looked at (`watch`). The truth about
 roles and in-sync replicas is what the metadata log has committed (`chronicle`). The truth about records is made here:
@@ -44,7 +44,7 @@ NO_LEADER = -1
 
 
 class Seen:
-    """What a replica was like when it was last looked at."""
+    """A replica as it was when it was last looked at."""
 
     __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "partition_epoch", "role", "start_offset")
 

@@ -25,7 +25,7 @@ class ReplicatedLog:
         self.epoch_starts: dict[int, int] = {}
         # The last registration of each leader epoch by which somebody joined.
         self.joins: dict[int, Partition] = {}
-        # Who is not in sync, by broker and partition epoch: the broker epoch that it had then.
+        # Replicas that are not in sync, by broker and partition epoch: the broker epoch that it had then.
         self.outsiders: dict[tuple[int, int], int] = {}
 
     def elected_uncleanly(self, leader_epoch: int) -> None:

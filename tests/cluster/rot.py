@@ -33,7 +33,7 @@ SETTINGS = {
     "log.integrity.check.interval.ms": "1000",
 }
 SMALL_SEGMENTS = {"internal_segment_bytes": "400"}
-# Of a batch: what the CRC does not cover. The leader epoch, between length and magic, is checked by nobody.
+# The bytes of a batch that the CRC does not cover. The leader epoch, between length and magic, is checked by nobody.
 HEADER_BYTES = (*range(12), *range(16, 21))
 # The times of a batch are left alone: retention believes them, and here a segment may have a single batch. If its time
 # goes back by years, the segment is deleted, as Kafka would delete it.
@@ -175,7 +175,7 @@ class RottenStorm(Storm):
         )
 
     def _may_be_damaged(self, log: ReplicatedLog, node_id: int) -> bool:
-        """Where records may be lost by an unclean election, nothing is promised."""
+        """True if nothing is promised, because records may be lost by an unclean election."""
         registration = log.registration
         others = set(registration.replicas) - {node_id}
         return (

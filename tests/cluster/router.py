@@ -1,5 +1,6 @@
-"""What clients know of a cluster: who leads which partition, and who coordinates which group or transaction, as any
-broker tells."""
+"""The clients' knowledge of a cluster: who leads which partition, and who coordinates which group or transaction, as
+any broker tells.
+"""
 
 from random import Random
 from uuid import UUID

@@ -85,7 +85,7 @@ RARER_KINDS = {5: ("deleted", DELETED), 6: ("expiring", EXPIRING)}
 
 
 class Worth(NamedTuple):
-    """What a seed must have seen to count."""
+    """The least that a seed must have seen to count."""
 
     acknowledged: int
     crashes: int

@@ -43,7 +43,7 @@ class Connecting:
 
 
 def watch(connect: Callable[[int], Connection], seconds: float) -> tuple[Connecting, list[Broker]]:
-    """What is seen in this time."""
+    """Return what is seen in this time."""
     loop, gone = VirtualLoop(), []
     host, connecting = SimulatedHost(loop, Random(1), SimulatedFiles(), "here"), Connecting(connect)
 

@@ -121,7 +121,7 @@ class Operator:
             await asyncio.sleep(0.1)
 
     async def _ask(self, node_id: int, request: Any) -> Any:
-        """With patience: a broker that cannot reach the controller tries for 30 s."""
+        """Ask with patience: a broker that cannot reach the controller tries for 30 s."""
         machine = self._cluster.machines[node_id]
         connection = await self._cluster.world.connect(OPERATOR, machine)
         try:

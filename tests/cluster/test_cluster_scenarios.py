@@ -1,4 +1,4 @@
-"""What a cluster promises, as short scripts on simulated machines."""
+"""Tests of what a cluster promises, as short scripts on simulated machines."""
 
 import asyncio
 from random import Random

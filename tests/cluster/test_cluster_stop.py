@@ -23,7 +23,7 @@ def kill(cluster: Cluster, node_id: int) -> None:
 
 
 async def stop_all(cluster: Cluster) -> list[float]:
-    """When each has stopped, in seconds."""
+    """Return when each has stopped, in seconds."""
     world = cluster.world
     began = world.now()
     ended = []

@@ -1,4 +1,4 @@
-"""What the checkers do not look at has not changed."""
+"""Tests that what the checkers do not look at has not changed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the active controller does unasked, on simulated machines: fencing, elections, shutdowns."""
+"""Tests of what the active controller does unasked, on simulated machines: fencing, elections, shutdowns."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -29,8 +29,9 @@ Scenario = Callable[[Cluster], Coroutine[Any, Any, None]]
 
 
 def run(scenario: Scenario, *, replicas: int = 3, **settings: str) -> None:
-    """With a topic whose partition is replicated so often. Racks are named, and consumers sent to theirs, unless
-    `settings` (with '_' for '.') say otherwise."""
+    """Run with a topic whose partition is replicated so often. Racks are named, and consumers sent to theirs, unless
+    `settings` (with '_' for '.') say otherwise.
+    """
     named = {**RACK_AWARE, **{name.replace("_", "."): value for name, value in settings.items()}}
     named = {name: value for name, value in named.items() if value}
     world, cluster = new_cluster(1, settings=named, racks=RACKS)
@@ -68,7 +69,7 @@ def fetch_request(
 
 
 async def fetch(cluster: Cluster, node_id: int, offset: int, *, version: int = LATEST, **options: Any) -> Any:
-    """What the response says of the partition."""
+    """Return what the response says of the partition."""
     request = fetch_request(cluster, node_id, offset, version=version, **options)
     response = await cluster.ask(node_id, request, version)
     return response.responses[0].partitions[0]
@@ -212,7 +213,7 @@ def test_a_follower_wakes_its_consumers_as_soon_as_records_are_committed() -> No
 
 
 def test_a_follower_that_starts_learns_at_once_what_is_committed() -> None:
-    """With the response that begins its session, though that has no records for it."""
+    """It learns from the response that begins its session, though that has no records for it."""
 
     async def scenario(cluster: Cluster) -> None:
         leader, follower = partition(cluster).leader, others(cluster)[0]

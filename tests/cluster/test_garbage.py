@@ -21,7 +21,7 @@ REQUESTS = 20
 
 @pytest.fixture
 def garbage() -> Iterator[list[object]]:
-    """What the collector finds stays here."""
+    """Keep here what the collector finds."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)

@@ -1,5 +1,6 @@
-"""What an operator reads in the log when a broker dies, comes back, and stops: a line or two for each event, however
-many partitions there are, and nothing that looks like a problem while all is well."""
+"""Tests of what an operator reads in the log when a broker dies, comes back, and stops: a line or two for each event,
+however many partitions there are, and nothing that looks like a problem while all is well.
+"""
 
 import logging
 import re
@@ -25,7 +26,7 @@ class Lines(logging.Handler):
         self.records.append(record)
 
     def taken(self) -> list[str]:
-        """Those since the last call: level and message."""
+        """Return the lines since the last call: level and message."""
         taken, self.records = self.records, []
         return [f"{record.levelname} {record.getMessage()}" for record in taken]
 

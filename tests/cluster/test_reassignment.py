@@ -54,7 +54,7 @@ def run(
     replicas: tuple[int, ...] = (1, 2),
     **settings: str,
 ) -> None:
-    """With four brokers, a controller, and a topic of one partition on these brokers."""
+    """Run with four brokers, a controller, and a topic of one partition on these brokers."""
     options = {**SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}}
     world, cluster = new_cluster(seed, controllers=(5,), brokers=BROKERS, settings=options)
 
@@ -221,7 +221,7 @@ def test_acks_all_waits_for_as_many_as_min_insync_replicas_says_from_the_first_n
 
 
 async def have_a_log_set_aside(cluster: Cluster) -> None:
-    """By broker 2, which is down when its replica leaves."""
+    """Let broker 2 set a log aside: it is down when its replica leaves."""
     await produce(cluster, 1, b"one")
     await cluster.machines[2].stop()
     await reassign(cluster, [1, 3])
@@ -275,7 +275,7 @@ def test_a_new_controller_and_a_restarted_leader_continue() -> None:
 
 
 def test_a_coordinator_moves_with_its_partition() -> None:
-    """From broker to broker, and back: each knows the offsets that were committed to the one before."""
+    """It moves from broker to broker, and back: each knows the offsets that were committed to the one before."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.ask(1, FindCoordinatorRequest("", 0, ["g"]), 6)

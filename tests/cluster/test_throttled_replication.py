@@ -65,7 +65,7 @@ class Throttled:
         return quota.is_exceeded(node.services.node.host.steady_ms())
 
     async def throttled_bytes(self, node_id: int) -> dict[str, int]:
-        """By the node's role, as it tells those who watch it."""
+        """Return the bytes by the node's role, as it tells those who watch it."""
         node = self.cluster.machines[node_id].node
         assert node is not None
         text = await node._new_monitoring(node.services.node.turns).metrics_text()
@@ -101,7 +101,7 @@ class Throttled:
                 assert await self.produce(topic) == 0
 
     async def start_follower(self) -> float:
-        """When it has copied the topic that is not throttled."""
+        """Start it, and return when it has copied the topic that is not throttled."""
         await self.cluster.start(FOLLOWER)
         await until(lambda: self.behind(FREE) == 0)
         return self.cluster.world.now()

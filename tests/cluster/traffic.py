@@ -78,7 +78,7 @@ class ClusterPlay(Play):
         return known is not None and known.id == topic.id
 
     def floor(self, partition: PartitionHistory, epoch: int) -> int:
-        """What leaders up to this epoch have shown."""
+        """Return what leaders up to this epoch have shown."""
         shown = self.shown.get(partition, {})
         return max((offset for known, offset in shown.items() if known <= epoch), default=0)
 
@@ -120,7 +120,7 @@ class Producer(ClusterClient, Sender):
         if partition is None:
             return
         chance = self.rng.random()
-        # What retention has deleted, a leader without its memory does not know: it takes a retry for a new batch.
+        # A leader without its memory does not know what retention has deleted: it takes a retry for a new batch.
         if chance < 0.6 and not partition.topic.may_be_deleted:
             await self._produce_idempotently(partition, self.rng.randint(1, self.max_in_flight))
         else:
@@ -220,7 +220,7 @@ class Reader(ClusterClient):
             self._positions[partition] = after
 
     async def _fetch(self, partition: PartitionHistory, offset: int, max_wait_ms: int) -> int | None:
-        """Where to go on; None if somebody else leads."""
+        """Return where to go on; None if somebody else leads."""
         connection, epoch = await self.leader_of(partition)
         floor = self.play.floor(partition, epoch)
         # The high watermark that a new leader shows in a Fetch may be lower than the one before has shown (KIP-207).
@@ -283,7 +283,7 @@ class Reader(ClusterClient):
         self.play.count("latest offsets")
 
     async def _first_offset(self, partition: PartitionHistory) -> int:
-        """Where to begin, as far as somebody can tell now."""
+        """Return where to begin, as far as somebody can tell now."""
         found = await self._list_offset(partition, EARLIEST)
         return found[0] if found is not None else 0
 

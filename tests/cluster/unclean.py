@@ -13,7 +13,7 @@ from tests.simulation.connection import Violation
 from tests.simulation.log_history import Batch, PartitionHistory, TopicHistory, View, identity
 from tests.simulation.reader import by_topic, fetch_request
 
-# As `make_topic` takes them.
+# Settings as `make_topic` takes them.
 UNCLEAN = {"unclean_leader_election_enable": "true", "internal_segment_bytes": "800"}
 
 

@@ -1,4 +1,4 @@
-"""What is refused because nobody would obey it, what is only told, and that the list of the latter is true."""
+"""Tests of what is refused because nobody would obey it, what is only told, and that the list of the latter is true."""
 
 import re
 from pathlib import Path
@@ -81,7 +81,7 @@ PUT_TOGETHER = re.compile(r"group\.consumer\.(min|max)\..*|compression\.\w+\.lev
 
 
 def keys_that_the_code_reads() -> set[str]:
-    """By their names in quotes, as fields with underscores, or through a topic's key that is read so."""
+    """Find keys by their names in quotes, as fields with underscores, or through a topic's key that is read so."""
     root = Path(odradek.__file__).parent
     read_by = (
         "api",

@@ -25,7 +25,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Browser:
-    """What a page of the console can do: it keeps cookies, and sends the token of its session."""
+    """A browser as far as a page of the console needs one: it keeps cookies, and sends the token of its session."""
 
     def __init__(self, client: TestClient) -> None:
         self.client = client

@@ -1,4 +1,6 @@
-"""What people do with the console, in a real browser: each action from its button to what the page says afterwards."""
+"""Tests of what people do with the console, in a real browser: each action from its button to what the page says
+afterwards.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What happened between two looks, in sentences: pure."""
+"""Tests of the sentences about what happened between two looks: pure."""
 
 from array import array
 

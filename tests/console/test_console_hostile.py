@@ -25,7 +25,7 @@ class Running(NamedTuple):
         return socket.create_connection((name, int(port)), timeout=PATIENCE_S)
 
     def send(self, request: bytes) -> bytes:
-        """What comes back until the console closes the connection, or waits for more."""
+        """Return what comes back until the console closes the connection, or waits for more."""
         with self.connect() as connection:
             connection.sendall(request)
             if b"Connection: close" not in request:

@@ -1,4 +1,4 @@
-"""When a poller looks: pauses that grow with what a look costs brokers, and shrink when something happens."""
+"""Tests of when a poller looks: pauses that grow with what a look costs brokers, and shrink when something happens."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When a lag will be gone, and how fast a sink writes."""
+"""Tests of when a lag will be gone, and how fast a sink writes."""
 
 import pytest
 

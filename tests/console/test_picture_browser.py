@@ -34,7 +34,7 @@ def address(three: Cluster) -> Iterator[str]:
 
 
 def roles(page: Any) -> dict[str, str]:  # noqa: F811
-    """What each replica is, by partition and broker."""
+    """Return what each replica is, by partition and broker."""
     script = "all => all.map(one => [one.id, one.getAttribute('class')])"
     found = page.locator("#drawing g.replica").evaluate_all(script)
     return {name.removeprefix("replica-"): role.removeprefix("replica ") for name, role in found}

@@ -1,4 +1,4 @@
-"""Where things of the picture go: nothing overlaps, nothing leaves the picture, whatever is drawn."""
+"""Tests of where things of the picture go: nothing overlaps, nothing leaves the picture, whatever is drawn."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def scene(brokers: int = 3, partitions: int = 3, replicas: int = 3, consumers: i
 
 
 def boxes(drawing: Drawing) -> list[tuple[int, int, int, int]]:
-    """Those of replicas and consumers: left, top, right, bottom."""
+    """Return the boxes of replicas and consumers: left, top, right, bottom."""
     cells = [(one.x, one.y, one.x + one.width, one.y + CELL) for row in drawing.rows for one in row.cells]
     readers = [(one.x, one.y, one.x + one.width, one.y + CONSUMER) for one in drawing.readers]
     return cells + readers

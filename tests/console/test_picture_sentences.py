@@ -1,4 +1,4 @@
-"""What the picture says has changed."""
+"""Tests of the changes that the picture tells."""
 
 from dataclasses import replace
 

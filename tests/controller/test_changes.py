@@ -1,4 +1,4 @@
-"""What a decision changes, in words: values before and after, and no secrets."""
+"""Tests of what a decision changes, in words: values before and after, and no secrets."""
 
 from uuid import UUID
 

@@ -1,4 +1,6 @@
-"""What a cluster agrees to do, and that eligible leader replicas make the minimal ISR a setting of all brokers."""
+"""Tests of what a cluster agrees to do, and that eligible leader replicas make the minimal ISR a setting of all
+brokers.
+"""
 
 from random import Random
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""How many replicas a partition has, and on which brokers and racks they are."""
+"""Tests of how many replicas a partition has, and on which brokers and racks they are."""
 
 from collections import Counter
 from random import Random

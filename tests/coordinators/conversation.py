@@ -189,7 +189,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         retention_ms: int = -1,
         version: int = 9,
     ) -> ErrorCode | None:
-        """What became of it; None while the response is held back."""
+        """Commit, and return what became of it; None while the response is held back."""
         self._say(f"{name} commits {topic}-{partition} = {offset}")
         response = self.request(
             name,
@@ -263,7 +263,7 @@ class Conversation(CoordinatorWorld[GroupCoordinator]):
         return response
 
     def _pass_on(self, name: str, event: Any, version: int) -> Any:
-        """What the broker has made of a request, instead of the request itself."""
+        """Pass on what the broker has made of a request, instead of the request itself."""
         self.responses.pop(name, None)
         caller = Caller(address="127.0.0.1:1", client_id=name)
         self.runner.handle(event, version, caller, partial(self._hear, name, version))

@@ -60,7 +60,7 @@ RECOVERED_MS = FAULTS_STOP_MS + SESSION_MS + REBALANCE_MS + 10_000
 
 @dataclass
 class Checker:
-    """What was promised so far; raises where a new fact contradicts it."""
+    """The promises so far; raises where a new fact contradicts them."""
 
     owners: dict[tuple[int, int], str] = field(default_factory=dict)  # (generation, partition) -> owner
     acknowledged: dict[int, int] = field(
@@ -178,7 +178,7 @@ class Consumer:
         self.is_settled, self.positions = False, {}
 
     def on_error(self, code: ErrorCode) -> None:
-        """What every client does about an error: it keeps its id, loses it, or gives up."""
+        """Do what every client does about an error: keep the id, lose it, or give up."""
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.alive, self.fenced = False, True
             return
@@ -244,7 +244,7 @@ class Consumer:
     def on_heartbeat(self, response: Any) -> None:
         code = ErrorCode(response.error_code)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            # As an eager consumer does: commit, give everything up, join.
+            # It does what an eager consumer does: commit, give everything up, join.
             self.commit(self.join) if self.positions else self.join()
         elif code is ErrorCode.NONE:
             self.next_step()
@@ -269,7 +269,7 @@ class Consumer:
 
 
 def _assignments(generation: GroupMetadataValue) -> dict[str, bytes]:
-    """By owner: a static member keeps its part when it comes back under another id."""
+    """Return the assignments by owner: a static member keeps its part when it comes back under another id."""
     return {member.group_instance_id or member.member_id: member.assignment for member in generation.members}
 
 
@@ -485,7 +485,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
             raise Violation(f"{len(self.open)} requests were never answered")
 
     def lose_records(self, committed: int) -> None:
-        """What is left is a part of the log that has all that was committed."""
+        """Keep a part of the log that has all that was committed."""
         ends = [committed, *(end for end, _ in self.batches if end > committed)]
         surviving = self.rng.choice(ends)
         self.log.truncate(surviving)

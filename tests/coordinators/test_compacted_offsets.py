@@ -21,7 +21,7 @@ State = dict[Place, tuple[int | None, tuple[int, ...], bool]]
 
 
 class History:
-    """What is written, in any order."""
+    """A history of what is written, in any order."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = Random(seed)

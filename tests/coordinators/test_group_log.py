@@ -1,4 +1,4 @@
-"""What the log says of classic groups: who came, who went and why, and how long rebalances took."""
+"""Tests of what the log says of classic groups: who came, who went and why, and how long rebalances took."""
 
 import logging
 import re

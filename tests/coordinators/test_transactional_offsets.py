@@ -44,7 +44,7 @@ def talk() -> Conversation:
 
 
 def stable_offset(talk: Conversation, topic: str = "t", group: str = GROUP) -> int | ErrorCode:
-    """What a client is told that requires a stable offset."""
+    """Return what a client is told that requires a stable offset."""
     topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=True)
     response = talk.request("someone", request, 9).groups[0].topics[0].partitions[0]
@@ -308,7 +308,7 @@ def test_a_coordinator_that_was_replaced_is_refused(talk: Conversation) -> None:
 
 
 def test_a_late_marker_does_not_end_the_next_transaction(talk: Conversation) -> None:
-    """With transaction.version 2 the marker has an epoch of its own, which the next transaction takes over."""
+    """The marker has an epoch of its own with transaction.version 2, which the next transaction takes over."""
     talk.commit_in_transaction("tool", ONE, 1, epoch=0)
     talk.end_transaction(ONE, commit=True, epoch=1, transaction_version=2)
     end_offset = talk.log.end_offset

@@ -297,7 +297,7 @@ class World(CoordinatorWorld[TransactionCoordinator]):
         missing: set[TopicPartition],
         epoch: int,
     ) -> None:
-        """What was sent arrives, even if its coordinator is not one any more."""
+        """Send it: it arrives, even if its coordinator is not one any more."""
 
         def arrive() -> None:
             code = self.partitions[name].mark(markers, epoch)

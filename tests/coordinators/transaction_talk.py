@@ -125,7 +125,7 @@ class TransactionTalk(CoordinatorWorld[TransactionCoordinator]):
         verify: bool = False,
         transactional_id: str = ID,
     ) -> ErrorCode | None:
-        """What became of the first of them."""
+        """Add them, and return what became of the first."""
         producer = producer or self.producer
         verb = "verify" if verify else "add"
         self._say(f"{verb} {' '.join(names)} as {_producer(producer)}")

@@ -1,4 +1,4 @@
-"""What the broker passes to a coordinator's runner, in memory and on virtual time.
+"""The parts that the broker passes to a coordinator's runner, in memory and on virtual time.
 
 The runner, its journal and its partition are the broker's own. Only the clock, the timers and the log's files are
 replaced, by `VirtualHost` and `MemoryLog`. `CoordinatorWorld` puts them together.

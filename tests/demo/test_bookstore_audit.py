@@ -19,7 +19,7 @@ def hour() -> Hour:
 
 
 def faithful(hour: Hour) -> Results:
-    """What a pipeline without a fault finds."""
+    """Return what a pipeline without a fault finds."""
     ledger = hour.ledger
     return Results(
         takings=dict(ledger.takings),

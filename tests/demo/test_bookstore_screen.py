@@ -1,4 +1,4 @@
-"""What is written to the screen, at a terminal and elsewhere."""
+"""Tests of what is written to the screen, at a terminal and elsewhere."""
 
 import io
 import json

@@ -23,7 +23,7 @@ MARK = "ODRADEK_DEMO_TEST"
 NO_JAVA = "Java is not installed, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"
 GONE_TIMEOUT_S = 30.0
 JAVA_TIMEOUT_S = 300.0
-# What Spark, Java or a failing program leave on a screen.
+# Spark, Java and failing programs leave these on a screen.
 NOISE = re.compile(r"WARN|ERROR|INFO|SLF4J|log4j|Traceback|Exception|\bat org\.|py4j|spark\.log|\x1b")
 
 

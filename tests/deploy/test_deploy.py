@@ -181,7 +181,7 @@ def test_each_node_of_three_can_be_formatted_by_the_script(tmp_path: Path) -> No
 def start_script(
     tmp_path: Path, data_dir: Path, environment: dict[str, str], *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
-    """With `odradek` in the path, as in the image."""
+    """Run the script with `odradek` in the path, as in the image."""
     command = tmp_path / "bin" / "odradek"
     command.parent.mkdir(exist_ok=True)
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m odradek "$@"\n')

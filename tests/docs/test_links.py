@@ -80,7 +80,7 @@ def test_every_page_is_on_the_path() -> None:
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    """By mkdocs, which knows its own links; and nothing on its pages is fetched from elsewhere."""
+    """mkdocs builds it, which knows its own links; and nothing on its pages is fetched from elsewhere."""
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     result = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}

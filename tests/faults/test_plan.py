@@ -1,4 +1,4 @@
-"""What a test may ask for, and what it is told where that cannot be."""
+"""Tests of what a test may ask for, and what it is told where that cannot be."""
 
 from typing import Any
 

@@ -76,7 +76,7 @@ class Wire:
         self.transport.arrive(*frames)
 
     def responses(self) -> list[Any]:
-        """Those that have come since this was last asked."""
+        """Return the responses that have come since this was last asked."""
         self.transport.flush()
         read = []
         for frame in self.transport.sent[self._read :]:

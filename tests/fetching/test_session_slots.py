@@ -1,4 +1,4 @@
-"""Who keeps its fetch session when there are too many."""
+"""Tests of who keeps its fetch session when there are too many."""
 
 from random import Random
 

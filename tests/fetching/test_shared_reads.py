@@ -1,4 +1,4 @@
-"""What followers read of a leader's log: the second one gets what the first one got, and nothing older."""
+"""Tests of what followers read of a leader's log: the second one gets what the first one got, and nothing older."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a session counts as told: only what its client will have kept."""
+"""Tests of what a session counts as told: only what its client will have kept."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""What a broker logs says which node it is."""
+"""Tests that the lines of a log say which node wrote them."""
 
 from pathlib import Path
 

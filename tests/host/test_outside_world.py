@@ -48,8 +48,9 @@ def is_allowed(frame: FrameType | None) -> bool:
 
 
 def watched(work: Callable[[], object]) -> Watch:
-    """What other tests have left is collected before, and not meanwhile: it may close files of its own. Nor is anybody
-    told of a collection, as hypothesis would be."""
+    """Collect before what other tests have left, and not meanwhile: it may close files of its own. Nor is anybody
+    told of a collection, as hypothesis would be.
+    """
     watch, before, callbacks = Watch(), sys.getprofile(), gc.callbacks[:]
     gc.collect()
     gc.disable()

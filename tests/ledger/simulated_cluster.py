@@ -140,7 +140,7 @@ class Log:
         self.batches.append(Stored(offset, count, producer, epoch, patched, transactional, commit))
 
     def aborted_from(self, offset: int) -> list[AbortedTransaction]:
-        """Those whose marker is at the offset or after it."""
+        """Return those whose marker is at the offset or after it."""
         return [
             AbortedTransaction(producer, first)
             for producer, first in self.aborted
@@ -155,7 +155,7 @@ class Log:
         ]
 
     def visible(self) -> list[Record]:
-        """What a reader of committed data sees: an oracle that goes by each batch's own marker."""
+        """Return what a reader of committed data sees: an oracle that goes by each batch's own marker."""
         found = []
         for position, batch in enumerate(self.batches):
             if batch.commit is not None or batch.offset >= self.stable:
@@ -436,7 +436,7 @@ HANDLERS: dict[type, Callable[[SimulatedCluster, int, Any], Any]] = {
 
 
 class SimulatedConnection:
-    """What a client sees of a node."""
+    """A node as a client sees it."""
 
     def __init__(self, client: "SimulatedClient", node: int) -> None:
         self._client, self._node = client, node

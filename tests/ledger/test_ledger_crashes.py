@@ -30,7 +30,7 @@ FAULTS = ["crash before", "crash after", "lost before", "lost after", "coordinat
 
 
 def requests_of_two_batches() -> int:
-    """How many requests a life without faults takes."""
+    """Return how many requests a life without faults takes."""
     program = Program(new_cluster(), Checkpoint())
     program.run(2)
     return len(program.client.requests)

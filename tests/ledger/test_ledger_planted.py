@@ -51,7 +51,7 @@ def test_a_fingerprint_that_is_not_compared_is_caught(monkeypatch):
 
 
 def test_fenced_that_is_taken_for_an_unknown_outcome_is_caught(monkeypatch):
-    """With it, each of two programs on copies of a checkpoint takes the id back from the other."""
+    """The bug lets each of two programs on copies of a checkpoint take the id back from the other."""
     for step in protocol.IN_TRANSACTION:
         monkeypatch.setitem(protocol.MOVES, (step, protocol.Fenced), lambda self, _: protocol.Initialize())
     assert times_that_two_programs_fence_each_other() > 5

@@ -31,7 +31,7 @@ def process(rng: random.Random) -> Iterator[Home]:
 
 
 def live(home: Home, rng: random.Random) -> int:
-    """How many records were acknowledged."""
+    """Live, and return how many records were acknowledged."""
     with Lives(home, rng) as lives:
         try:
             for _ in range(LIVES_OF_A_SEED):

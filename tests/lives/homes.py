@@ -1,4 +1,4 @@
-"""Where a broker lives: in a process of its own, on real files. A kill leaves what the kernel has taken.
+"""The home of a broker: a process of its own, on real files. A kill leaves what the kernel has taken.
 
 Power cuts, which lose every write that was not synced, are simulated: see `tests/simulation`.
 """
@@ -27,7 +27,7 @@ class Link(Protocol):
 
 class Home(Protocol):
     def now_ms(self) -> int:
-        """What a client's clock shows."""
+        """Return what a client's clock shows."""
 
     def connect(self) -> Link: ...
     def start(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a broker has promised, and whether what is found later keeps the promise.
+"""The promises of a broker, and a check whether what is found later keeps them.
 
 A ledger notes only what was acknowledged. What was sent and not yet answered when the broker died may or may not have
 happened: it is kept apart (`in_flight`, `may_…`) until the broker, alive again, shows which of the two it was.
@@ -75,7 +75,7 @@ class PartitionLedger:
         self.deleted_before(start)
 
     def _settle_end(self, start: int, end: int, found: Mapping[int, KeyValue]) -> None:
-        """What was in flight and is there now belongs to the log; all of a batch is, or nothing."""
+        """Settle what was in flight: if it is there now, it belongs to the log; all of a batch is, or nothing."""
         if end < self.end:
             raise BrokenPromise(f"{self.name} ends at {end}, but {self.end} was acknowledged")
         for batch in self.in_flight:
@@ -108,7 +108,7 @@ Place = tuple[str, int]
 
 @dataclass
 class GroupLedger:
-    """What a group has committed: exactly this is read back, or what was in flight."""
+    """The offsets that a group has committed: exactly these are read back, or what was in flight."""
 
     name: str
     committed: dict[Place, int] = field(default_factory=dict)

@@ -329,7 +329,7 @@ class Lives:
             self._note("park a fetch")
 
     def let_time_pass(self) -> None:
-        """For checkpoints, retention and compaction."""
+        """Give checkpoints, retention and compaction some time."""
         self._link.ask(self._fetch_at_ends(max_wait_ms=self._rng.choice([20, 60, 150])), 12)
         self._note("wait")
 
@@ -428,7 +428,7 @@ class Lives:
             self._send_deletion(topic)
 
     def _leave_topic_made_again(self) -> None:
-        """With records in it: they come after the others, or not at all."""
+        """Make a topic again with records in it: they come after the others, or not at all."""
         topic = self._any_topic()
         if topic is None:
             return

@@ -50,7 +50,7 @@ class ClassicMember:
         self._generation = -1
 
     def join(self, link: Link, topics: list[str]) -> None:
-        """By way of MEMBER_ID_REQUIRED, and as often as a rebalance interferes."""
+        """Join by way of MEMBER_ID_REQUIRED, and as often as a rebalance interferes."""
         for _ in range(10):
             joined = patiently(link, self._join_request(), 9)
             self._member_id = joined.member_id or self._member_id

@@ -283,7 +283,7 @@ def test_a_clean_stop_leaves_a_recovery_point():
 
 
 def told_about_damage(files, membership=ALONE, position=70):
-    """What the operator reads after a bit of the first record has flipped."""
+    """Return what the operator reads after a bit of the first record has flipped."""
     data = bytearray(files.read(LOG))
     data[position] ^= 1
     overwrite(files, LOG, data)

@@ -1,4 +1,4 @@
-"""When snapshots are written, what is deleted then, and what a start makes of them, after any crash."""
+"""Tests of when snapshots are written, what is deleted then, and what a start makes of them, after any crash."""
 
 import asyncio
 import logging
@@ -187,7 +187,7 @@ def test_old_snapshots_and_their_log_are_kept_up_to_a_size():
 
 
 def test_a_long_history_of_few_things_is_a_short_start():
-    """What a start reads is what is alive."""
+    """A start reads only what is alive."""
     world = World(policy=CUT_ALL._replace(max_bytes=5000))
     for level in range(500):
         world.commit(feature(level + 1))

@@ -21,7 +21,7 @@ BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
 
 
 class Silent:
-    """Who is connected and says nothing."""
+    """A client that is connected and says nothing."""
 
     is_busy = False
 
@@ -39,7 +39,7 @@ class Silent:
 
 
 class StubHost:
-    """Who is watched, and what is to be called later."""
+    """A host that notes who is watched, and what is to be called later."""
 
     def __init__(self) -> None:
         self.loop = self

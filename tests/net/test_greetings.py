@@ -1,5 +1,6 @@
-"""What happens before the first request, over the simulated network: handshakes that stall, split and drop, greetings
-under cuts, and the bounds of both."""
+"""Tests of what happens before the first request, over the simulated network: handshakes that stall, split and drop,
+greetings under cuts, and the bounds of both.
+"""
 
 import asyncio
 import logging

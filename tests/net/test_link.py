@@ -17,7 +17,7 @@ SHORT = LONGEST_PAUSE_SECONDS / 2
 
 
 def test_a_pause_ends_though_nobody_waits_that_long() -> None:
-    """With a timeout below the pause, every request gives up in it: that must not begin the pause again."""
+    """Every request gives up within the pause if its timeout is shorter: that must not begin the pause again."""
     loop = VirtualLoop()
     host = SimulatedHost(loop, Random(1), SimulatedFiles(), "here")
     network = SimulatedNetwork(loop, Random(2))

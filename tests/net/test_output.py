@@ -1,4 +1,4 @@
-"""What leaves a connection: bytes and slices of files in their order, and never a wait for the disk."""
+"""Tests of what leaves a connection: bytes and slices of files in their order, and never a wait for the disk."""
 
 import os
 import socket
@@ -129,7 +129,7 @@ def test_a_long_slice_is_probed_and_sent_piece_by_piece(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is in memory leaves at once, and is not probed again when the socket has room again."""
+    """The part in memory leaves at once, and is not probed again when the socket has room again."""
     ours, theirs = sockets
     piece_size = output.MAX_SENDFILE
     content = os.urandom(3 * piece_size)

@@ -526,7 +526,7 @@ def test_the_certificate_of_a_client_is_known_to_the_receiver(run: Run) -> None:
 def test_a_receiver_may_refuse_a_peer(
     run: Run, caplog: pytest.LogCaptureFixture, error: type[OSError], lines: int
 ) -> None:
-    """With a line in the log, unless it has written one itself."""
+    """The log has a line about it, unless the receiver has written one itself."""
 
     async def scenario(node: Node) -> None:
         def refuse(transport: Transport) -> EchoTalk:

@@ -1,4 +1,4 @@
-"""What a connection may do in one turn of the event loop, counted by a clock that moves with the work."""
+"""Tests of what a connection may do in one turn of the event loop, counted by a clock that moves with the work."""
 
 import asyncio
 

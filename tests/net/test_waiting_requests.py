@@ -1,4 +1,6 @@
-"""How many requests may wait for responses: of one connection, and of all. What is over the bound stays unread."""
+"""Tests of how many requests may wait for responses: of one connection, and of all. What is over the bound stays
+unread.
+"""
 
 import asyncio
 

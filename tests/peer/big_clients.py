@@ -1,4 +1,5 @@
-"""What the tests of Kafka's big clients share: Java programs that are killed and started again, and exact reading.
+"""The common parts of the tests of Kafka's big clients: Java programs that are killed and started again, and exact
+reading.
 
 Streams, Connect and MirrorMaker are ordinary programs here: they do not know what happens to the brokers. Each test
 runs two of them, and kills each together with a broker of three (`kill_both`).

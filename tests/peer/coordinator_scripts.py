@@ -136,7 +136,7 @@ Question = Callable[[Talk, Producer], tuple[Any, int]]
 
 
 def questions(end_version: int) -> dict[str, Question]:
-    """What is asked of a producer with this id and epoch, and the version."""
+    """Return what is asked of a producer with this id and epoch, and the version."""
 
     def older(producer: Producer, by: int = 1) -> Producer:
         return producer[0], producer[1] - by

@@ -170,7 +170,7 @@ def served_versions(bootstrap: str) -> Versions:
 
 
 def common_versions(one: Versions, other: Versions) -> Versions:
-    """What both serve and our schemas can read."""
+    """Return the versions that both serve and our schemas can read."""
     common = {}
     for api_key in one.keys() & other.keys() & SCHEMAS.keys():
         lowest = max(one[api_key][0], other[api_key][0], SCHEMAS[api_key].min_version)
@@ -216,7 +216,7 @@ def _sort_key(item: Any) -> tuple[str, ...]:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
-    """Where two plain answers differ, one line each."""
+    """Yield where two plain responses differ, one line each."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for name in expected:
             yield from differences(expected[name], actual[name], f"{path}.{name}")

@@ -1,4 +1,6 @@
-"""What both brokers are asked about quotas. Kafka lists entities in the order of a hash table: they are sorted here."""
+"""The questions about quotas that both brokers are asked. Kafka lists entities in the order of a hash table: they are
+sorted here.
+"""
 
 import math
 from typing import Any

@@ -43,7 +43,7 @@ def theirs(script: str, *arguments: str, stdin: str = "") -> Result:
 
 
 def flags(result: Result) -> set[str]:
-    """Those that `--help` names at the start of a line."""
+    """Return the flags that `--help` names at the start of a line."""
     text = result.stdout + result.stderr
     return set(re.findall(r"^\s{0,3}(?:-\w, )?(--[a-z][a-z.-]*[a-z])", text, re.MULTILINE))
 

@@ -293,7 +293,7 @@ def test_what_hangs_is_found_by_both_and_aborted(jars: Path, scene: Scene) -> No
 
 @dataclass
 class Left:
-    """What a broker that has worked has left behind."""
+    """The files that a broker that has worked has left behind."""
 
     data_dir: Path
     sent: list[str]

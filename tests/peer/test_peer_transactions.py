@@ -158,7 +158,9 @@ def end_in_every_way(cluster: Cluster, name: str) -> Producer:
 
 
 def records_of(directory: Path, decoder: str, name: str, producer_id: int) -> list[str]:
-    """Those about a transactional id or a group of this name, as Kafka reads them, without times and ids."""
+    """Return the records about a transactional id or a group of this name, as Kafka reads them, without times and
+    ids.
+    """
     plain = PlainRecord()
     lines, header, is_own_producer = [], "", False
     for line in dump(*directory.glob("*.log"), options=(decoder, "--print-data-log")).splitlines():

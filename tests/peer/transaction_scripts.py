@@ -190,7 +190,7 @@ class Producer:
         self.go_on(response)
 
     def go_on(self, response: end_txn.EndTxnResponse) -> None:
-        """With what the response to EndTxn names, if it does; a new epoch begins with sequence 0."""
+        """Go on with what the response to EndTxn names, if it does; a new epoch begins with sequence 0."""
         if response.producer_id >= 0:
             self.id, self.epoch, self.sequences = response.producer_id, response.producer_epoch, {}
 
@@ -249,7 +249,7 @@ def start(cluster: Cluster, prefix: str, partitions: int = 2) -> Producer:
 
 @dataclass
 class Batch:
-    """What of a batch should be alike, whoever wrote it."""
+    """The part of a batch that should be alike, whoever wrote it."""
 
     base_offset: int
     last_offset: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-# By batch: whether the process that dies is the Python worker or the executor, Java included, and when that is.
+# For each batch: whether the process that dies is the Python worker or the executor, Java included, and when that is.
 # `overtaken`: the first attempt has written its file, and then takes so long that Spark starts a second one.
 FATES = ("worker writing", "worker written", "executor writing", "executor written", "overtaken")
 STORY = "attempts.txt"

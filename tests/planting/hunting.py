@@ -9,7 +9,7 @@ from tests.planting.loading import plant
 from tests.planting.planted import Planted
 from tests.planting.suites import Suite
 
-# What the change itself may raise if it does not fit the code around it: that is no bug that was found.
+# The change itself may raise these if it does not fit the code around it: that is no bug that was found.
 MISFITS = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
 TESTS_FAILED = 1  # pytest's exit code
 

@@ -1,4 +1,4 @@
-"""What lists of planted bugs are made of. They import nothing of the product, because they are read before it is."""
+"""The elements of lists of planted bugs. They import nothing of the product, because they are read before it is."""
 
 from typing import NamedTuple
 

@@ -46,7 +46,7 @@ class Transfer(NamedTuple):
 
 
 class WrongView(AssertionError):
-    """What a reader saw cannot be."""
+    """A reader saw what cannot be."""
 
 
 def open_bank(bootstrap: str, transfer_count: int, rng: Random) -> dict[str, Transfer]:
@@ -139,8 +139,9 @@ class View:
         self.legs: dict[str, list[tuple[int, int]]] = defaultdict(list)
 
     def read(self, ordered: dict[str, Transfer]) -> int:
-        """How many transfers there are. Raises WrongView if one is there twice, is another one than was ordered, or
-        stays half, and if the total is not what it was in the beginning."""
+        """Return how many transfers there are. Raises WrongView if one is there twice, is another one than was
+        ordered, or stays half, and if the total is not what it was in the beginning.
+        """
         try:
             self._read()
         finally:

@@ -76,7 +76,7 @@ def play_mirror(rng: random.Random, seconds: float) -> int:
 
 
 def announced(faults: Iterator[Any], seconds: float) -> Iterator[Any]:
-    """For so long, and each with a line when it begins."""
+    """Yield faults for so long, and each with a line when it begins."""
     started = time.monotonic()
     for fault in faults:
         passed = time.monotonic() - started

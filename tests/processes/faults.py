@@ -1,4 +1,4 @@
-"""What is done to a quorum under load, one fault after the other, and what must come of it.
+"""Faults of a quorum under load, one after the other, and what must come of each.
 
 Each fault leaves the cluster whole again: the next one begins when all nodes have caught up.
 """
@@ -63,7 +63,9 @@ def silence_the_leader(nodes: Nodes, ledger: Ledger) -> None:
 
 
 def cut_a_follower_off(nodes: Nodes, ledger: Ledger) -> None:
-    """With pre-votes the leader stays: a follower that hears nobody does not disturb the others when it is back."""
+    """Cut a follower off: with pre-votes the leader stays, and a follower that hears nobody does not disturb the
+    others when it is back.
+    """
     leader = nodes.leader()
     follower = nodes.others(leader)[0]
     nodes.proxy.cut(follower.id, *(one.id for one in nodes.others(follower)))
@@ -105,7 +107,9 @@ def endure(nodes: Nodes, fault: Fault, ledger: Ledger) -> None:
 
 
 def check_nothing_lost(nodes: Nodes, ledger: Ledger) -> str:
-    """When no client changes anything any more. Stops the nodes. How much was compared, for people."""
+    """Check, when no client changes anything any more, that nothing is lost. Stops the nodes. How much was compared,
+    for people.
+    """
     view = nodes.await_caught_up()
     for broker in nodes.brokers:
         until(lambda broker=broker: _agrees(broker, ledger), f"broker {broker.id} knows all topics")

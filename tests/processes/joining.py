@@ -47,7 +47,7 @@ def command(*arguments: str) -> CompletedProcess[str]:
 
 
 def told(*arguments: str) -> Any:
-    """What the command says, as JSON."""
+    """Return what the command says, as JSON."""
     done = command(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

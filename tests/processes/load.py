@@ -34,7 +34,7 @@ Connect = Callable[[str], AbstractContextManager[tuple[Act, Act]]]
 
 
 class Ledger:
-    """What clients know of topics. Their threads write, the test reads."""
+    """The clients' knowledge of topics. Their threads write, the test reads."""
 
     def __init__(self) -> None:
         self.present: set[str] = set()

@@ -20,7 +20,7 @@ LONG_STOP_S = 14.0  # longer than a member's session
 
 @dataclass
 class Scene:
-    """What faults are done to. `more` returns once records have arrived that were not written at the call."""
+    """The targets of faults. `more` returns once records have arrived that were not written at the call."""
 
     west: Nodes
     east: Nodes
@@ -93,7 +93,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def play(directory: Path, faults: Iterator[Fault], rng: random.Random) -> int:
-    """How many records were copied."""
+    """Play, and return how many records were copied."""
     homes = [directory / name for name in ("west", "east")]
     for home in homes:
         home.mkdir()

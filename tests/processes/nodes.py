@@ -55,7 +55,7 @@ Found = TypeVar("Found")
 
 
 def until(look: Callable[[], Found | None], what: str, timeout_s: float = TIMEOUT_S) -> Found:
-    """What `look` finds, as soon as it finds something."""
+    """Return what `look` finds, as soon as it finds something."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
         assert time.monotonic() < deadline, f"in {timeout_s:g} s this did not happen: {what}"
@@ -258,14 +258,15 @@ class Nodes:
             self.format_one(node, *(("-I", voters) if node.is_controller else ("-N",)))
 
     def format_one(self, node: Node, *options: str) -> None:
-        """By the command, but not in a process of its own: that takes longer than the rest of it."""
+        """Format by the command, but not in a process of its own: that takes longer than the rest of it."""
         with redirect_stdout(StringIO()):
             status = format_directory(["-c", str(node.config_file), "-t", self.cluster_id, *options])
         assert status == 0, f"node {node.id} could not be formatted"
 
     def replace_disk(self, node: Node) -> None:
-        """By an empty one, formatted as docs/CLUSTER.md says: the same node id, and a directory id of its own. The node
-        must be off."""
+        """Replace the disk by an empty one, formatted as docs/CLUSTER.md says: the same node id, and a directory id
+        of its own. The node must be off.
+        """
         shutil.rmtree(node.data_dir)
         self.format_one(node, "-N")
 
@@ -316,7 +317,7 @@ class Nodes:
         return view, self.by_id[view.leader_id]
 
     def new_leader(self, than: PartitionDataInResponse) -> Node:
-        """Who leads in a later epoch."""
+        """Return who leads in a later epoch."""
 
         def look() -> PartitionDataInResponse | None:
             view = self.quorum()

@@ -124,7 +124,7 @@ class Proxy:
         self._stop_all([(one, other) for other in others] + [(other, one) for other in others])
 
     def cut_one_way(self, sender: int, *receivers: int) -> None:
-        """What this node sends does not arrive."""
+        """Let nothing arrive of what this node sends."""
         self._stop_all([(sender, receiver) for receiver in receivers])
 
     def _stop_all(self, directions: Iterable[Direction]) -> None:

@@ -1,4 +1,4 @@
-"""What is done to three nodes that keep records, one fault after the other, and what must come of it.
+"""Faults of three nodes that keep records, one after the other, and what must come of each.
 
 A fault strikes the leader of a partition, a follower of it, or the active controller: it is killed, stopped for a
 while, or cut off. Two nodes are left, and that is enough: records are acknowledged in every partition before the third
@@ -121,7 +121,7 @@ def pause(choose: Choice) -> Fault:
 
 
 def cut_off(choose: Choice) -> Fault:
-    """From the other nodes. Clients still reach it, and it does not know better than they do."""
+    """Cut it off from the other nodes. Clients still reach it, and it does not know better than they do."""
 
     def fault(stage: Stage) -> None:
         node = choose(stage)
@@ -133,7 +133,7 @@ def cut_off(choose: Choice) -> Fault:
 
 
 def isolate(choose: Choice) -> Fault:
-    """From nodes and clients alike."""
+    """Cut it off from nodes and clients alike."""
 
     def fault(stage: Stage) -> None:
         node = choose(stage)
@@ -233,7 +233,7 @@ def in_turn(rng: random.Random, faults: Sequence[Fault] = FAULTS) -> Iterator[Fa
 
 
 class Survived:
-    """What a run was made of, for people."""
+    """The parts of a run, for people."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -322,7 +322,9 @@ def ends_of(own: Cluster, *topics: str) -> dict[TopicPartition, int]:
 
 
 def check_nothing_lost(stage: Stage, own: Cluster) -> int:
-    """When no client works any more. Stops the nodes; how many batches were compared."""
+    """Check, when no client works any more, that nothing is lost. Stops the nodes, and returns how many batches were
+    compared.
+    """
     nodes, ledger = stage.nodes, stage.ledger
     stage.await_in_sync()
     ends = {partition.partition: end for partition, end in ends_of(own, TOPIC).items()}

@@ -1,4 +1,4 @@
-"""What clients were told about records, and what must be true of a topic by that.
+"""A ledger of what clients were told about records, and what must be true of a topic by that.
 
 Every record is `producer/partition/number`, and the numbers of a producer in a partition rise from 0. So the ledger is
 simple: an acknowledged record is in its partition once, at the offset that was named; the numbers of a producer rise
@@ -18,7 +18,7 @@ UNKNOWN = -1  # offset
 
 
 class Sent(NamedTuple):
-    """Who sent a record where."""
+    """The sender and the place of a record."""
 
     producer: str
     partition: int

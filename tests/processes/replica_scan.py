@@ -1,4 +1,5 @@
-"""What the replicas of partitions on the disks of stopped nodes hold, read without the product's way of opening them.
+"""Reads what the replicas of partitions on the disks of stopped nodes have, without the product's way of opening
+them.
 
 The segments of a replica are walked batch by batch. Below the high watermark all replicas have the same batches, byte
 for byte; where one file ends and the next begins may differ. Within a replica offsets rise, leader epochs never

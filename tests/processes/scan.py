@@ -1,4 +1,4 @@
-"""What the metadata logs on the disks of stopped nodes say, read without the product's way of opening them.
+"""Reads what the metadata logs on the disks of stopped nodes say, without the product's way of opening them.
 
 The log of each node is walked batch by batch, from its newest snapshot before the place of interest, and folded into an
 image. Two nodes must have the same image wherever both can be asked: at the end of every snapshot, and at the last
@@ -42,7 +42,7 @@ class StoredLog:
         return self.batches[last].header.last_offset + 1 if self.batches else 0
 
     def image_at(self, end_offset: int) -> MetadataImage | None:
-        """What all records below this offset say; None where the log does not reach back or forth to it."""
+        """Return what all records below this offset say; None where the log does not reach back or forth to it."""
         base = self._snapshot_before(end_offset)
         image = self._image_of(base) if base else MetadataImage(self._cluster_id)
         while image.offset + 1 < end_offset:
@@ -117,7 +117,7 @@ def _compare_batches(logs: Mapping[int, StoredLog], committed: int) -> int:
 
 
 def describe(logs: Mapping[int, StoredLog]) -> str:
-    """Where each log begins and ends, and its snapshots."""
+    """Return where each log begins and ends, and its snapshots."""
     return "; ".join(
         f"node {node_id} has {min(log.batches, default=None)} to {log.end_offset}, snapshots at "
         f"{[one.end_offset for one in log.snapshots]}"

@@ -89,7 +89,7 @@ class SecureNodes:
         return ",".join(map(self.address_of, NODE_IDS))
 
     def address_of(self, node_id: int) -> str:
-        """Where clients find this node."""
+        """Return where clients find this node."""
         return f"localhost:{self._ports[node_id][0]}"
 
     def client_file(self, login: Login) -> Path:

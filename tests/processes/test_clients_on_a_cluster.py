@@ -35,7 +35,7 @@ Process = subprocess.Popen[str]
 
 
 class Producing(Protocol):
-    """What each client can do, as its own users do it."""
+    """A client with what it can do, as its own users do it."""
 
     def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         """Returns when all are acknowledged."""

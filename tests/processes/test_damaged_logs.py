@@ -23,7 +23,7 @@ COMBINED = {1: BOTH, 2: BOTH, 3: BOTH}
 
 
 def produce(nodes: Nodes, name: str) -> set[str]:
-    """With acks=all, in many small batches; all of them are acknowledged."""
+    """Produce with acks=all, in many small batches; all of them are acknowledged."""
     acknowledged: set[str] = set()
 
     def told(error: KafkaError | None, message: Message) -> None:

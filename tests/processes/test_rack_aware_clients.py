@@ -79,7 +79,7 @@ def reading(bootstrap: str, rack: str) -> Iterator[Reading]:
 
 
 def place(nodes: Nodes) -> MetadataResponsePartition:
-    """Where the partition is, once all its replicas are in sync."""
+    """Return where the partition is, once all its replicas are in sync."""
 
     def look() -> MetadataResponsePartition | None:
         topic = nodes.leader().topics().get(TOPIC)

@@ -63,7 +63,7 @@ def produce_so_that_all_know(broker: Node, records: list[str]) -> None:
 
 
 def read(*brokers: Node) -> list[str]:
-    """What the partition holds up to its high watermark, but for markers and what was refused."""
+    """Return what the partition holds up to its high watermark, but for markers and what was refused."""
     bootstrap = ",".join(broker.address("PLAINTEXT") for broker in brokers)
     found = [value.decode() for value in read_all(bootstrap, TOPIC, {0: 0}, TIMEOUT_S)[0].values()]
     return [value for value in found if not value.startswith((MARKER, REFUSED))]
@@ -112,7 +112,7 @@ def await_in_sync(*brokers: Node) -> None:
 
 
 def elect(broker: Node, election: int) -> ErrorCode:
-    """What the controller says to an election that an operator asks for."""
+    """Return what the controller says to an election that an operator asks for."""
     request = ElectLeadersRequest(election, [TopicPartitions(TOPIC, [0])], timeout_ms=30_000)
     response = broker.ask(request, ElectLeadersResponse)
     return ErrorCode(response.replica_election_results[0].partition_result[0].error_code)

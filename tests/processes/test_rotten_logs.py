@@ -141,7 +141,7 @@ def test_a_group_whose_offsets_are_damaged_is_not_served_as_if_it_had_none(tmp_p
 
 
 def broker_at(broker: RunningBroker) -> Any:
-    """What `produce` needs of a node."""
+    """Return what `produce` needs of a node."""
 
     class Address:
         def address(self, listener: str) -> str:

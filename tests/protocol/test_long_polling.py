@@ -18,7 +18,7 @@ def wait_for_data(waiting: Raw, topic: str, min_bytes: int = 1, offset: int = 0)
 
 
 def seen(other: Raw) -> None:
-    """By the time this is answered, what other connections sent before has been read."""
+    """Wait for a response: by then, what other connections sent before has been read."""
     for _ in range(3):
         other.ask(ApiVersionsRequest("raw", "1"))
 

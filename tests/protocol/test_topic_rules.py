@@ -128,6 +128,6 @@ def test_a_decompression_bomb_is_refused_where_records_are_read(raw: Raw, topic:
 
 
 def test_auto_creation_can_be_turned_off(raw: Raw, topic: str) -> None:
-    """By the client; the broker's own setting is tested with the command."""
+    """The client turns it off; the broker's own setting is tested with the command."""
     asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     assert raw.ask(asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
     @property
     def pairs(self):
-        """What it sets in the image."""
+        """The pairs that it sets in the image."""
         header = read_header(self.data)
         if header.is_control:
             return []
@@ -69,7 +69,9 @@ class WatchedStore(QuorumStore):
 
     @property
     def is_on_disk(self):
-        """What it takes to be synced would survive a crash. Looked at where all of it is, whenever that has grown."""
+        """True if what it takes to be synced would survive a crash. Looked at where all of it is, whenever that has
+        grown.
+        """
         if not self.checked_offset < self.synced_offset == self.end_offset:
             return True
         self.checked_offset = self.synced_offset
@@ -243,7 +245,7 @@ class Machine:
         return max(0, lost - noted)
 
     def _noted_bytes(self):
-        """What is not synced of the synced-offset: most crashes lose that, and it says nothing about them."""
+        """Return how much of synced-offset is not synced: most crashes lose that, and it says nothing about them."""
         path = f"{DIRECTORY}/{METADATA_PARTITION}/{SYNCED_OFFSET_FILE}"
         return self.files.data(path).unsynced_bytes if self.files.exists(path) else 0
 

@@ -75,7 +75,7 @@ def hunt(kind):
 
 
 class Totals:
-    """What some seeds have seen together."""
+    """The totals of what some seeds have seen together."""
 
     def __init__(self):
         self.seeds = self.worthy = 0

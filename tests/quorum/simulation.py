@@ -75,7 +75,7 @@ class Watch(Invariants):
 
 
 class Written(NamedTuple):
-    """What a client was promised nothing about yet."""
+    """A record that a client was promised nothing about yet."""
 
     epoch: int
     base_offset: int
@@ -237,7 +237,7 @@ class Simulation:
             self.acknowledge(node)
 
     def plan_work(self, node):
-        """What the host of a node does: syncs in a thread, timers."""
+        """Do what the host of a node does: syncs in a thread, timers."""
         if node.driver.wants_sync and not node.is_syncing:
             try:
                 ticket = node.driver.begin_sync()
@@ -630,7 +630,7 @@ class Simulation:
         ]
 
     def totals(self):
-        """What happened. Truncations and installed snapshots are counted by each life of a node."""
+        """Return what happened. Truncations and installed snapshots are counted by each life of a node."""
         for node in self.nodes.values():
             self.count_life(node)
         return Counter(
@@ -701,7 +701,7 @@ class Simulation:
         )
 
     def difference(self):
-        """What is wrong with the logs, if anything."""
+        """Return what is wrong with the logs, if anything."""
         leaders = self.leaders()
         if len(leaders) != 1:
             return f"there is no one leader, but {leaders}"

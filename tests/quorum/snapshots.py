@@ -19,7 +19,7 @@ SUFFIX = ".checkpoint"
 
 
 class Content(NamedTuple):
-    """What a snapshot says: the image, and who votes."""
+    """The contents of a snapshot: the image, and who votes."""
 
     image: dict
     changes: tuple = ()

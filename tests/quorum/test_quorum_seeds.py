@@ -24,7 +24,7 @@ FOUND = [  # and what each found
 
 @pytest.fixture(autouse=True)
 def _no_log_lines(caplog):
-    """What recovery cuts is all in the day's work here, and there is much of it."""
+    """Silence the lines about what recovery cuts: that is all in the day's work here, and there is much of it."""
     caplog.set_level(logging.ERROR)
 
 

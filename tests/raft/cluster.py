@@ -209,7 +209,7 @@ class Node:
 
     @property
     def values(self):
-        """What was proposed, control records left out, as (epoch, value)."""
+        """The values that were proposed, control records left out, as (epoch, value)."""
         return [
             (item.batch.epoch, value.decode())
             for item in self.store.log
@@ -370,7 +370,7 @@ class Cluster:
         return [n for n, node in self.nodes.items() if node.driver and isinstance(node.raft.role, Leader)]
 
     def play(self, about=None, fetches=True):
-        """What happened since this was asked last; to one node alone; without the fetches."""
+        """Return what happened since this was asked last; to one node alone; without the fetches."""
         self.deliver()
         lines, self.transcript = self.transcript, []
         if not fetches:

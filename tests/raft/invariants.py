@@ -1,4 +1,4 @@
-"""What must hold of a metadata quorum whatever happens: R1 to R9 of the safety properties, checked as nodes act.
+"""The rules of a metadata quorum that hold whatever happens: R1 to R9 of the safety properties, checked as nodes act.
 
 R1  at most one leader in each epoch
 R2  epoch and vote are on disk before anything is said of them; a node's epoch never goes back; one vote in each epoch
@@ -166,7 +166,7 @@ class Invariants:
         self.committed_end = self.committed_in[raft.epoch] = self.committed[-1].batch.end_offset
 
     def commit(self, item):
-        """For whoever wants to know what a batch says once it is committed."""
+        """Tell whoever wants to know what a batch says once it is committed."""
 
     def _check_majority(self, node, high_watermark):
         """Check that it is on a majority of the voters that the leader's log names last, committed or not."""

@@ -117,7 +117,7 @@ def test_a_voter_votes_once_in_an_epoch_even_if_it_crashes_in_between():
 
 
 def ask(cluster, node_id, request, sender=9):
-    """What a node answers."""
+    """Return a node's response."""
     responses = []
     driver = cluster.nodes[node_id].driver
     send, driver._send = driver._send, lambda message: responses.append(message)

@@ -1,4 +1,4 @@
-"""Who votes: voter sets in the log, effective when they are appended, changed one voter at a time (KIP-853)."""
+"""Tests of who votes: voter sets in the log, effective when appended, changed one voter at a time (KIP-853)."""
 
 import pytest
 

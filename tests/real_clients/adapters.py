@@ -47,7 +47,7 @@ class Client(Protocol):
         offset: int | None = None,
         timestamp: int | None = None,
     ) -> list[Message]:
-        """From partition 0: from the beginning, or where told."""
+        """Consume from partition 0: from the beginning, or where told."""
 
 
 def skip_unless(found: bool, what: str) -> None:

@@ -168,7 +168,7 @@ def group_of(bootstrap: str, group: str, topics: list[str]) -> Iterator[Members]
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], str] | str) -> None:
-    """For what nobody tells us of when it happens."""
+    """Wait for what nobody tells us of when it happens."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"never: {what if isinstance(what, str) else what()}"

@@ -1,4 +1,4 @@
-"""What a client was told is written is there when it asks next, with acks=1 too."""
+"""Tests that what a client was told is written is there when it asks next, with acks=1 too."""
 
 import asyncio
 

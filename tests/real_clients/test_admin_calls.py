@@ -160,7 +160,7 @@ def test_kcat_lists_the_cluster(broker: RunningBroker, topic: str) -> None:
 def test_a_topic_is_created_when_it_is_first_asked_for(
     broker: RunningBroker, admin: AdminClient, topic: str
 ) -> None:
-    """With `num.partitions` partitions, three here."""
+    """The topic has `num.partitions` partitions, three here."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     failed: list[object] = []
     producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error) if error else None)

@@ -136,7 +136,7 @@ def test_consumers_killed_paused_and_added_under_load(
 def test_the_broker_killed_under_load_loses_and_repeats_nothing(
     tmp_path: Path, topic: str, group: str
 ) -> None:
-    """What was acknowledged is there, once, at its offset; the group goes on from where it had committed."""
+    """Every acknowledged record is there, once, at its offset; the group goes on from where it had committed."""
     with running_broker(tmp_path, offsets_topic_num_partitions="4") as broker:
         create(broker.bootstrap, topic)
         with group_of(broker.bootstrap, group, [topic]) as members, Load(broker.bootstrap, topic) as load:
@@ -157,7 +157,7 @@ def test_the_broker_killed_under_load_loses_and_repeats_nothing(
 
 
 def committed_of(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """What the group has committed, partition by partition, as a consumer of it would find it."""
+    """Return what the group has committed, partition by partition, as a consumer of it would find it."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
     found = {place.partition: place.offset for place in consumer.committed(places, TIMEOUT_S)}

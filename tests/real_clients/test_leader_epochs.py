@@ -1,4 +1,4 @@
-"""What a client that checks leader epochs is told after a broker was killed."""
+"""Tests of what a client that checks leader epochs is told after a broker was killed."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ TIMEOUT_S = 30
 
 
 class Heard(logging.Handler):
-    """What the client's own log says of its position and of epoch validation."""
+    """Collects what the client's own log says of its position and of epoch validation."""
 
     def __init__(self) -> None:
         super().__init__()

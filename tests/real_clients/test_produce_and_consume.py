@@ -1,4 +1,4 @@
-"""What a user of any client does first: produce, consume from here or there, and get back what was sent."""
+"""Tests of what a user of any client does first: produce, consume from here or there, and get back what was sent."""
 
 import time
 from pathlib import Path

@@ -186,7 +186,9 @@ def test_new_certificates_are_used_without_a_restart_and_connections_stay(broker
 
 
 def test_a_listener_is_told_where_its_new_certificate_is(broker, directory):
-    """By IncrementalAlterConfigs, as with Kafka; what is about all listeners, or secret, is refused."""
+    """An operator tells it by IncrementalAlterConfigs, as with Kafka; what is about all listeners, or secret, is
+    refused.
+    """
     other = issue(directory, "moved", ["localhost"])
     before = serial(broker)
     admin = AdminClient(with_password(broker, directory))

@@ -186,7 +186,7 @@ def test_offsets_are_committed_with_the_transaction(broker: RunningBroker, topic
 
 
 def test_a_producer_that_goes_silent_is_timed_out(broker: RunningBroker, topic: str) -> None:
-    """What waits behind its transaction is read once it is aborted."""
+    """The records behind its transaction are read once it is aborted."""
     settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "transaction.timeout.ms": 1000}
     producer = Producer(settings | {"transactional.id": f"tx-{topic}"})
     producer.init_transactions(TIMEOUT_S)

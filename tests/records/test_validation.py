@@ -1,4 +1,4 @@
-"""What Produce accepts, changes and refuses. Codes are those of Kafka's LogValidator and ProduceRequest."""
+"""Tests of what Produce accepts, changes and refuses. Codes are those of Kafka's LogValidator and ProduceRequest."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the data directory of a release holds, and a later one must find."""
+"""The contents of a release's data directory, which a later one must find."""
 
 PLAIN, COMPACTED, TRANSACTIONAL = "plain", "compacted", "transactional"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

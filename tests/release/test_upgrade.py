@@ -95,7 +95,7 @@ def test_offsets_and_settings(broker: RunningBroker) -> None:
 
 
 def test_a_directory_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
-    """What this version does not know it must not touch."""
+    """This version must not touch what it does not know."""
     import subprocess
 
     with tarfile.open(DIRECTORIES / f"{RELEASES[-1]}.tar.gz") as archive:

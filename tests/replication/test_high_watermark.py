@@ -91,7 +91,7 @@ class World:
         self.leader.withdraw_proposal()
 
     def change_isr(self) -> None:
-        """What was proposed comes into force, or a change of the controller's own comes first."""
+        """Let what was proposed come into force, or a change of the controller's own come first."""
         self.isr = self.proposed = self.proposed if self.rng.random() < 0.7 else self.some_isr()
         self.partition_epoch += 1
         registered = registration(

@@ -165,7 +165,7 @@ def test_a_reader_that_waits_again_is_told_of_the_next_change(leader: Leader, lo
 
 
 def test_a_waiter_may_close_the_partition(leader: Leader, log: FakeLog) -> None:
-    """What it is told of while others are still to be told: each of those hears of it once."""
+    """The waiter is told while others are still to be told: each of those hears of it once."""
     told: list[tuple[str, ErrorCode]] = []
 
     def closes(error: ErrorCode) -> None:

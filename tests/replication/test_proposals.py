@@ -1,4 +1,4 @@
-"""What a leader proposes to the controller, and proposes again when nobody answers."""
+"""Tests of what a leader proposes to the controller, and proposes again when nobody responds."""
 
 import asyncio
 import errno

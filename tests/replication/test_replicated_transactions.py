@@ -206,7 +206,7 @@ def test_a_leader_that_was_replaced_writes_no_marker(brokers: tuple[Broker, Brok
 
 
 def test_the_first_batch_of_a_transaction_may_make_the_log() -> None:
-    """What was verified before the log had files is verified in it."""
+    """A transaction that was verified before the log had files is verified in it."""
     replica: Replica
 
     def make() -> Log:

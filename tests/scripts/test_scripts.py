@@ -1,4 +1,4 @@
-"""What the scripts do and print, against a broker of ours."""
+"""Tests of what the scripts do and print, against a broker of ours."""
 
 import json
 import re

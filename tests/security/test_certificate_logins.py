@@ -1,4 +1,4 @@
-"""Who a client is by its certificate, and what is said if its name maps to nobody."""
+"""Tests of who a client is by its certificate, and what is said if its name maps to nobody."""
 
 import logging
 import ssl

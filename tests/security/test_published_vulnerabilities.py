@@ -1,4 +1,4 @@
-"""What was published about Kafka, and could have an equivalent here.
+"""Tests of vulnerabilities that were published about Kafka, and could have an equivalent here.
 
 More are beside what they are about: tests with `cve_` in their names.
 """

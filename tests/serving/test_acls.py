@@ -244,7 +244,7 @@ def test_acls_survive_a_restart_and_a_snapshot(tmp_path: Path) -> None:
 # --- whoever has no rights ---
 
 ANYBODY = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
-# What those get who may do nothing: a list without anything, or what everybody knows who is connected.
+# The responses to those who may do nothing: a list without anything, or what everybody knows who is connected.
 HIDDEN = {"ListGroups", "ListTransactions", "DescribeCluster", "Metadata", "DescribeTopicPartitions"}
 VERSIONS = [
     (api, version)
@@ -423,7 +423,9 @@ def test_pages_of_topics_name_no_hidden_one(tmp_path: Path) -> None:
 
 
 def test_create_topics(tmp_path: Path) -> None:
-    """By access to the cluster, or to the topic; the settings are shown to those who may see them."""
+    """Topics are created with access to the cluster, or to the topic; the settings are shown to those who may see
+    them.
+    """
 
     async def created(node: Guarded, name: str) -> tuple[int, int, int]:
         (topic,) = (await node.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7, ALICE)).topics

@@ -54,7 +54,7 @@ def test_a_handler_works_as_its_row_says(api: Api) -> None:
 
 
 def _functions_named(name: str, path: Path) -> list[ast.AST]:
-    """Those of a module, and the methods of its classes."""
+    """Return the functions of a module, and the methods of its classes."""
     tree = ast.parse(path.read_text())
     scopes: list[Any] = [tree, *(item for item in tree.body if isinstance(item, ast.ClassDef))]
     return [item for scope in scopes for item in scope.body if getattr(item, "name", "") == name]

@@ -1,4 +1,4 @@
-"""What a caller may not do is refused, item by item where a request has items; what it may do is done."""
+"""Tests that what a caller may not do is refused, item by item if a request has items, and what it may do is done."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

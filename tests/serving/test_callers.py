@@ -1,4 +1,4 @@
-"""Who asks: a client by its connection, a node as itself, also where its request is forwarded."""
+"""Tests of who asks: a client by its connection, a node as itself, also where its request is forwarded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

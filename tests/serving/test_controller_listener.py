@@ -1,4 +1,4 @@
-"""What is served on the controller's listener, and what becomes of the requests that arrive there."""
+"""Tests of what is served on the controller's listener, and what becomes of the requests that arrive there."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

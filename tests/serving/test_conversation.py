@@ -1,4 +1,6 @@
-"""What a conversation makes of the frames it gets: order, gates, holds, turns and bounds. There is no socket here."""
+"""Tests of what a conversation makes of the frames it gets: order, gates, holds, turns and bounds. There is no socket
+here.
+"""
 
 import asyncio
 import random

@@ -93,7 +93,7 @@ def pairs(items: Any, *names: str) -> list[Any]:
 
 
 Names = Callable[[Any], Any]
-# What the items are called, in the request and in the response.
+# The names of the items, in the request and in the response.
 NAMES: dict[str, tuple[range, Names, Names]] = {
     "produce": (
         range(3, 13),

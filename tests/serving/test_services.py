@@ -1,4 +1,6 @@
-"""What handlers work with: four facets, each built once. A handler takes the one that it needs, or all of them."""
+"""Tests of what handlers work with: four facets, each built once. A handler takes the one that it needs, or all of
+them.
+"""
 
 import ast
 from dataclasses import FrozenInstanceError, fields

@@ -1,4 +1,4 @@
-"""Who asks, and which APIs they may call: with a made-up mechanism, which believes everybody."""
+"""Tests of who asks, and which APIs they may call: with a made-up mechanism, which believes everybody."""
 
 import asyncio
 from collections.abc import Awaitable

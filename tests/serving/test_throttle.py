@@ -1,4 +1,4 @@
-"""For how long a client is throttled stands in every response that has a field for it, and is set in one place."""
+"""Tests that every response that has a field for it says how long a client is throttled, and that one place sets it."""
 
 import asyncio
 from pathlib import Path

@@ -145,7 +145,7 @@ class Admin(Client):
             await self._delete(topic)
 
     async def _delete(self, topic: TopicHistory) -> None:
-        """By its id: a request that comes late finds nothing any more."""
+        """Delete it by its id: a request that comes late finds nothing any more."""
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, topic.id)], timeout_ms=1_000)
         connection = await self.connection()
         self.play.logs.deleting(topic)

@@ -39,7 +39,7 @@ def check_disk(contents: dict[str, bytes], compacted: set[str]) -> None:
 
 
 def _log_starts(checkpoint: bytes) -> dict[str, int]:
-    """By directory; the file has a version and a count first."""
+    """Return the starts by directory; the file has a version and a count first."""
     lines = [line.split() for line in checkpoint.decode().splitlines()[2:]]
     return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
 

@@ -1,4 +1,4 @@
-"""What clients were told about groups, and whether it can all be true.
+"""A history of what clients were told about groups, and a check whether it can all be true.
 
 - C1 no partition belongs to two members in one generation
 - C2 a commit of an older generation, or of a member that has left, is refused
@@ -65,7 +65,7 @@ class Register:
 
 @dataclass(slots=True)
 class Session:
-    """What a member knows of its place in a group."""
+    """A member's knowledge of its place in a group."""
 
     member_id: str = ""
     generation: int = -1
@@ -173,7 +173,7 @@ class GroupHistories:
 
 
 def committed_offsets(found: Any) -> dict[tuple[str, int], tuple[int, str]]:
-    """What an OffsetFetch response says of one group: offsets and their metadata, by topic and partition."""
+    """Return what an OffsetFetch response says of one group: offsets and their metadata, by topic and partition."""
     return {
         (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")
         for topic in found.topics

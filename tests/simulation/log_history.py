@@ -1,4 +1,4 @@
-"""What clients were told about the records of partitions, and whether it can all be true.
+"""A history of what clients were told about the records of partitions, and a check whether it can all be true.
 
 The properties, for one node (the letters are those of the design of the cluster, which has more of them):
 
@@ -83,7 +83,7 @@ def identity(record: Record) -> Identity:
 
 
 class View(NamedTuple):
-    """What had been promised about a partition when a request was sent."""
+    """The promises about a partition when a request was sent."""
 
     seconds: float
     life: int
@@ -405,7 +405,7 @@ class LogHistory:
     def check_topics(
         self, before: dict[str, tuple[TopicHistory, int]], found: dict[str, tuple[UUID, int]]
     ) -> None:
-        """What Metadata says; `before` are the `counts` when it was asked for."""
+        """Check what Metadata says; `before` are the `counts` when it was asked for."""
         for name, (topic, wanted) in before.items():
             if topic.is_stable and self.current.get(name) is topic:
                 id, count = found.get(name, (None, 0))

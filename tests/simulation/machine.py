@@ -230,11 +230,11 @@ class Machine:
             self._world.network.resume(self.name)
 
     def configure(self, settings: dict[str, str]) -> None:
-        """From the next start on."""
+        """Use these settings from the next start on."""
         self._settings |= settings
 
     def replace_disk(self) -> None:
-        """By an empty one."""
+        """Replace the disk by an empty one."""
         assert not self.is_on
         self.files = SimulatedFiles()
         self._world.note(self.name, "has a new disk")

@@ -38,7 +38,7 @@ REFUSED = {
 
 
 class Member(Client):
-    """What both kinds have in common. `session` is None while it is no member."""
+    """The common part of both kinds of members. `session` is None while it is no member."""
 
     GROUP: str
 

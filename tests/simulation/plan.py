@@ -49,7 +49,7 @@ MAX_JUMP_MS = 3_600_000
 
 
 class Worth(NamedTuple):
-    """What a seed must have seen to count."""
+    """The least that a seed must have seen to count."""
 
     acknowledged: int
     lossy_crashes: int

@@ -1,4 +1,6 @@
-"""What scripts ask of a broker, each in one line. Every helper insists on success, unless it returns a code."""
+"""Requests that scripts send to a broker, each in one line. Every helper insists on success, unless it returns a
+code.
+"""
 
 from typing import Any
 from uuid import UUID
@@ -52,7 +54,7 @@ async def configure(client: Connection, topic: str, name: str, value: str) -> No
 
 
 async def try_to_produce(client: Connection, topic: str, *values: bytes, key: bytes | None = None) -> int:
-    """With acks=all; the error code."""
+    """Produce with acks=all; return the error code."""
     request = produce_request(topic, batch(*values, key=key), timeout_ms=1_000)
     response = await client.ask(request, PRODUCE_BY_NAME)
     code: int = response.responses[0].partition_responses[0].error_code

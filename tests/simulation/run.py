@@ -26,7 +26,7 @@ def hunt(kind: str) -> Iterator[Outcome]:
 
 
 class Totals:
-    """What some seeds have seen together."""
+    """The totals of what some seeds have seen together."""
 
     def __init__(self) -> None:
         self.seeds = 0

@@ -43,7 +43,7 @@ class Outcome:
 
 
 class AnyPlan(Protocol):
-    """What befalls one simulated world, and what was seen of it."""
+    """The plan of one simulated world, and what was seen of it."""
 
     world: World
 

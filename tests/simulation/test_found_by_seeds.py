@@ -1,4 +1,4 @@
-"""What random runs have found, as scripts that show nothing else."""
+"""Bugs that random runs have found, as scripts that show nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ async def produce(connection: Connection, name: str, count: int) -> None:
 
 
 async def commit(connection: Connection, topic: str, offset: int) -> None:
-    """By somebody who is no member of the group."""
+    """Commit as somebody who is no member of the group."""
     for _ in range(100):
         await connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["group"]), 4)
         code = code_of(await connection.ask(commit_request("group", "", -1, topic, 0, offset), 9))

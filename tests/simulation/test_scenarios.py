@@ -298,7 +298,7 @@ async def end_of_epoch(client: Connection, epoch: int) -> tuple[int, int]:
 
 
 async def divergence(client: Connection, epoch: int) -> tuple[int, int]:
-    """What a consumer hears that fetched an empty log in this epoch before."""
+    """Return what a consumer hears that fetched an empty log in this epoch before."""
     asked = FetchPartition(0, -1, 0, epoch, partition_max_bytes=1000)
     request = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="t", partitions=[asked])])
     (partition,) = (await client.ask(request, FETCH_BY_NAME)).responses[0].partitions

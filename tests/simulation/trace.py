@@ -1,4 +1,4 @@
-"""What happened in a simulation: lines to read, and a hash that is the same in every process for the same seed.
+"""The events of a simulation: lines to read, and a hash that is the same in every process for the same seed.
 
 A trace costs more than the run itself, so it is off unless somebody wants it; runs are repeatable, so it can always be
 made later.

@@ -179,7 +179,7 @@ class World:
             self._dispose()
 
     def _dispose(self) -> None:
-        """What was under way on machines without power, or in clients that nobody waits for, ends unheard."""
+        """End unheard what was under way on machines without power, or in clients that nobody waits for."""
         logging.disable()
         self.loop.set_exception_handler(lambda loop, context: None)
         try:

@@ -83,7 +83,7 @@ def lose(executors: list[int]) -> None:
 
 
 def executors_of(jvm: int) -> list[int]:
-    """Those that a driver with the master local-cluster[…] has started."""
+    """Return the executors that a driver with the master local-cluster[…] has started."""
     return [child for child in children_of(jvm) if EXECUTOR in command_of(child)]
 
 
@@ -198,7 +198,7 @@ def query_of(spark, order):
 
 
 def run(spark, order) -> str:
-    """How it ended."""
+    """Run, and return how it ended."""
     from odradek.spark import blobs, exactly_once
     from odradek.spark.failures import sentence_of
 
@@ -215,7 +215,7 @@ def run(spark, order) -> str:
 
 
 def wait_for_executors(spark, count: int) -> None:
-    """Those that were lost are replaced."""
+    """Wait until those that were lost are replaced."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + 120
     while len(tracker.getExecutorInfos()) < count + 1 or len(executors_of(plan.jvm)) < count:

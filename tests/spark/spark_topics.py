@@ -1,4 +1,4 @@
-"""What tests of the source and the sink do to topics beside Spark, through another client."""
+"""The actions of tests of the source and the sink on topics beside Spark, through another client."""
 
 import itertools
 from collections.abc import Callable, Sequence

@@ -41,7 +41,7 @@ MOMENTS = [
     "commit",
 ]
 
-# What a query that begins at the earliest has in its first batch, in which it never gets further here.
+# Moments in the first batch of a query that begins at the earliest offset, and never gets further here.
 IN_THE_FIRST_BATCH = [(moment, 1) for moment in ("start", "first partitions", *MOMENTS[2:])]
 
 

@@ -15,7 +15,7 @@ from odradek.spark.options import InvalidColumn
 
 NOW_MS = 1_700_000_000_123
 
-# From Apache Kafka's own test of its Utils.murmur2.
+# These are from Apache Kafka's own test of its Utils.murmur2.
 JAVA_MURMUR2 = {
     b"21": -973932308,
     b"foobar": -790332482,

@@ -1,4 +1,4 @@
-"""Where Spark cannot run, one line says so: PySpark is missing or too old, or Java is missing."""
+"""Tests that one line says so where Spark cannot run: PySpark is missing or too old, or Java is missing."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""What is shown of a failure: our sentence, found in Spark's, without a stack of ours."""
+"""Tests of what is shown of a failure: our sentence, found in Spark's, without a stack of ours."""
 
 import logging
 import os

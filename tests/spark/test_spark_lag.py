@@ -1,4 +1,4 @@
-"""How far queries are behind: to the log, and to Prometheus."""
+"""Tests of how far queries are behind: to the log, and to Prometheus."""
 
 import json
 import logging

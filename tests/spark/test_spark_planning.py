@@ -1,4 +1,4 @@
-"""What a stream's reader tells Spark, asked as Spark asks it, on a real broker and without Spark."""
+"""Tests of what a stream's reader tells Spark, asked as Spark asks it, on a real broker and without Spark."""
 
 import json
 import logging

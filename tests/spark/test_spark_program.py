@@ -1,4 +1,6 @@
-"""What the user of a program reads: its own output, warnings with time and level, and one sentence when it fails."""
+"""Tests of what the user of a program reads: its own output, warnings with time and level, and one sentence when it
+fails.
+"""
 
 import os
 import re

@@ -176,7 +176,7 @@ def test_update_mode_goes_through_one_call(spark, broker, topics, streaming, tmp
 
 
 def test_a_task_knows_what_it_writes_for(spark, topics, streaming, tmp_path):
-    """What transactions will need: query, batch and partition, asked for inside of a task."""
+    """The task asks for query, batch and partition, which transactions will need."""
     from odradek.spark.writing import task_identity
 
     source = topics.create(partitions=1)

@@ -1,4 +1,4 @@
-"""What a Python worker does once for all its tasks."""
+"""Tests of what a Python worker does once for all its tasks."""
 
 import gc
 from collections.abc import Callable, Iterator

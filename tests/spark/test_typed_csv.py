@@ -1,4 +1,4 @@
-"""What the kernel decides is what Spark's `from_csv` gives."""
+"""Tests that what the kernel decides is what Spark's `from_csv` gives."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,4 +1,4 @@
-"""What the kernel decides is what Spark's `from_json` gives: for generated documents, and for traps."""
+"""Tests that what the kernel decides is what Spark's `from_json` gives: for generated documents, and for traps."""
 
 import base64
 import json
@@ -130,7 +130,7 @@ def test_damaged_documents(spark, data, documents):
 
 
 def test_plain_documents_are_decided():
-    """What most topics have needs no second look, whatever Spark would say."""
+    """Most topics have only documents that need no second look, whatever Spark would say."""
     from pyspark.sql.types import StructType
 
     from tests.spark.typed_values import by_kernel

@@ -73,7 +73,7 @@ def by_spark(spark, documents: Sequence[bytes | None], schema: StructType, zone:
 def differences(
     spark, documents: Sequence[bytes | None], ddl: str, zone: str = "UTC", form: str = "json"
 ) -> tuple[int, list]:
-    """How many rows the kernel decided, and those that Spark decodes differently."""
+    """Return how many rows the kernel decided, and those that Spark decodes differently."""
     schema = StructType.fromDDL(ddl)
     typed, undecided = by_kernel(documents, schema, zone, form)
     expected = by_spark(spark, documents, schema, zone, form).cast(typed.type)

@@ -116,7 +116,7 @@ def values_of(log: Log) -> list[tuple[int, bytes | None]]:
 
 
 def durable_disk(directory: str) -> SimulatedFiles:
-    """With this directory, whose name a crash does not undo."""
+    """Return a disk with this directory, whose name a crash does not undo."""
     files = SimulatedFiles()
     files.make_directory(directory)
     files.sync_directory("/")

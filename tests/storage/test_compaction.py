@@ -158,8 +158,9 @@ class TestLog:
         ]
 
     def visible(self) -> list[Record]:
-        """What a read_committed consumer gets: it drops batches of a producer from an aborted transaction's
-        first offset until the abort marker."""
+        """Return what a read_committed consumer gets: it drops batches of a producer from an aborted transaction's
+        first offset until the abort marker.
+        """
         pending = sorted(self.aborted(), key=lambda transaction: transaction.first_offset)
         dropped: set[int] = set()
         found: list[Record] = []
@@ -587,7 +588,7 @@ steps = st.builds(
 
 
 class Model:
-    """What a read_committed reader must see: committed records in the order of their offsets."""
+    """The records that a read_committed reader must see: committed ones in the order of their offsets."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -173,7 +173,7 @@ class LogMachine(RuleBasedStateMachine):
         )
 
     def last_end(self, batches: list[tuple[int, list[bytes]]]) -> int:
-        """Where the last batch ends: an end within a gap, after a cut, is not on disk."""
+        """Return where the last batch ends: an end within a gap, after a cut, is not on disk."""
         return max([self.start, *(base + len(values) for base, values in batches)])
 
     @invariant()

@@ -222,7 +222,7 @@ def test_a_marker_between_verification_and_append_makes_the_append_fail(scenario
 
 
 def test_the_marker_of_the_transaction_before_leaves_the_verification_of_the_next(scenario: Scenario) -> None:
-    """With an epoch for each transaction, that marker carries the epoch of the next one."""
+    """The marker carries the epoch of the next transaction if each has an epoch of its own."""
     scenario.write(data(0, transactional=True), verification=verify(scenario, zero=True))
     ended = verify(scenario, epoch=0, zero=True)
     following = verify(scenario, epoch=1, zero=True)

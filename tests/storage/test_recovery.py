@@ -60,7 +60,7 @@ def test_a_log_cut_at_any_byte_keeps_its_whole_batches() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_crash_while_damaged_segments_are_dropped_leaves_no_hole(seed: int) -> None:
-    """What was cut must never be followed by what came after it: that would look like a lawful gap."""
+    """The part that was cut must never be followed by what came after it: that would look like a lawful gap."""
     config = LogConfig(segment_bytes=300)
     for steps in range(100):
         files = durable_disk(D)
@@ -535,7 +535,7 @@ def several_segments(files: SimulatedFiles, config: LogConfig) -> Log:
 
 
 def make_cleaned(files: SimulatedFiles, log: Log, config: LogConfig) -> Segment:
-    """What a cleaner makes of the first two segments: one that has only their last batch."""
+    """Make what a cleaner makes of the first two segments: one that has only their last batch."""
     old = log.segments[:2]
     cleaned = Segment.create(files, D, old[0].base_offset, config, NOW_MS, CLEANED_SUFFIX)
     *_, (position, header) = old[1].batches()

@@ -28,7 +28,7 @@ def disk() -> SimulatedFiles:
 
 
 def open_store(files: SimulatedFiles, topic_id: uuid.UUID | None = None) -> LogStore:
-    """With the metadata as it is: the topic has this id, or does not exist."""
+    """Open it with the metadata as it is: the topic has this id, or does not exist."""
     store = LogStore(files, D, rng=random.Random(0))
     store.load(NOW_MS, is_expected=lambda name, found: name == OTHER or found == topic_id)
     return store

@@ -1,4 +1,4 @@
-"""When a disk has room for users' records, and when it has not."""
+"""Tests of when a disk has room for users' records, and when it has not."""
 
 import pytest
 

@@ -31,7 +31,7 @@ class Stored(NamedTuple):
 
 
 class Oracle:
-    """What follows from the batches alone."""
+    """An oracle that goes by the batches alone."""
 
     def __init__(self, batches: list[Stored]) -> None:
         self.open: dict[int, int] = {}  # producer -> first offset
@@ -178,7 +178,9 @@ class World:
 
 
 def consumed(log: Log, offset: int, max_bytes: int) -> list[tuple[int, bytes | None]]:
-    """What a `read_committed` consumer shows from an offset on. Each fetch tells it all that it has to leave out."""
+    """Return what a `read_committed` consumer shows from an offset on. Each fetch tells it all that it has to leave
+    out.
+    """
     values: list[tuple[int, bytes | None]] = []
     position, stable = offset, log.last_stable_offset(log.end_offset)
     while (piece := log.read(position, max_bytes, stable)) is not None:

@@ -89,7 +89,7 @@ def fake_gcs(directory: Path) -> Iterator[Store]:
 
 
 def service_account() -> dict[str, str]:
-    """What Google gives to its users: libraries sign tokens with the key."""
+    """Return what Google gives to its users: libraries sign tokens with the key."""
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 

@@ -69,7 +69,7 @@ def serves(node: Node, timeout_s: float = 1.0) -> bool:
 
 
 def stored(node: Node, topic: str) -> str:
-    """What a broker has written of the first partition."""
+    """Return what a broker has written of the first partition."""
     logs = (node._directory / "data" / f"{topic}-0").glob("*.log")
     return "".join(path.read_bytes().decode(errors="replace") for path in logs)
 
@@ -235,7 +235,7 @@ def test_a_broker_that_is_cut_off_is_replaced_and_knows_nothing_of_it(kafka: Clu
 
 
 def test_a_broker_that_clients_cannot_reach_stays_in_sync(kafka: Cluster) -> None:
-    """What they sent meanwhile is carried out, late."""
+    """The broker carries out late what they sent meanwhile."""
     topic = kafka.create_topic()
     leader = kafka.leader(topic)
     producer = new_producer(kafka)

@@ -37,7 +37,7 @@ def producer_of(kafka: Broker, **settings: object) -> Producer:
 
 
 def send(producer: Producer, topic: str, value: str) -> KafkaError | None:
-    """What the application hears of the message."""
+    """Return what the application hears of the message."""
     heard: list[KafkaError | None] = []
     producer.produce(topic, value, partition=0, on_delivery=lambda error, _: heard.append(error))
     assert producer.flush(PATIENCE_S) == 0

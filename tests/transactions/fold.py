@@ -1,4 +1,4 @@
-"""What a log says about its transactions, batch by batch, by none of the product's own state.
+"""Reads from a log what it says about its transactions, batch by batch, by none of the product's own state.
 
 - T1 the sequences of a producer follow each other, and begin at 0 with every epoch
 - T3 the epochs of a producer never decrease

@@ -1,4 +1,4 @@
-"""What transactional producers sent and were told, and whether it can all be true.
+"""A ledger of what transactional producers sent and were told, and a check whether it can all be true.
 
 - T3 once a producer has been initialized, nothing more of those before it is committed
 - T4 a transaction has one fate, in every partition where it has records
@@ -88,7 +88,7 @@ class Ledger:
         return [attempt for attempt in self.attempts if attempt.transactional_id == transactional_id]
 
     def find(self, text: bytes | str) -> tuple[Attempt, int]:
-        """By what a record says."""
+        """Find the attempt by what a record says."""
         if isinstance(text, bytes):
             text = text.decode("ascii", "replace")
         number, _, record = text.partition(".")

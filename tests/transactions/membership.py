@@ -43,7 +43,7 @@ class Membership(ClusterClient):
         super().__init__(play, name)
         self.group = group
         self.instance_id = instance_id
-        # As whom it commits: the member that it was when it last had a place in the group.
+        # The identity with which it commits: the member that it was when it last had a place in the group.
         self.member_id = ""
         self.generation = -1  # or member epoch
         self._joins_as = ""

@@ -1,4 +1,4 @@
-"""What all clients of a run with transactions share, and what they check in the responses to reads."""
+"""The state that all clients of a run with transactions share, and their checks of the responses to reads."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ GROUP_AGAIN = {
 
 
 class Leading(NamedTuple):
-    """Who leads a partition, and in which epoch, by what is committed."""
+    """The leader of a partition, and its epoch, by what is committed."""
 
     broker_id: int
     epoch: int
@@ -91,7 +91,7 @@ class TransactionPlay(ClusterPlay):
     def check_fetched(
         self, partition: PartitionHistory, offset: int, found: Any, is_committed_only: bool
     ) -> int:
-        """What a consumer makes of a response is what it should see. Where it goes on."""
+        """Check that what a consumer makes of a response is what it should see. Where it goes on."""
         fold = self.witness.fold(self.log_of(partition))
         name = partition.name
         if found.last_stable_offset > fold.last_stable_offset:
@@ -192,7 +192,7 @@ class TransactionPlay(ClusterPlay):
         return 0 if attempt is None or attempt.end is None else attempt.end
 
     def pending(self, group: str) -> list[Attempt]:
-        """Those of the group's transactions whose offsets are committed in the log, and not decided."""
+        """Return those of the group's transactions whose offsets are committed in the log, and not decided."""
         log = self.offsets_log(group)
         if log is None:
             return []
@@ -203,7 +203,7 @@ class TransactionPlay(ClusterPlay):
         return [attempt for attempt in found if attempt.group == group]
 
     def check_position(self, group: str, before: "Before", result: Any) -> int | None:
-        """What a coordinator says about a group. None if that is not sure, or not stable."""
+        """Check what a coordinator says about a group. None if that is not sure, or not stable."""
         is_sure = before.leading is not None and before.leading == self.leading(group)
         if result.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
             if not before.is_stable:
@@ -232,7 +232,7 @@ class TransactionPlay(ClusterPlay):
 
 
 class Before(NamedTuple):
-    """What was known of a group when a request for its offsets was sent."""
+    """The facts known of a group when a request for its offsets was sent."""
 
     broker_id: int
     is_stable: bool

@@ -58,7 +58,7 @@ class TransactionReader(ClusterClient):
     async def fetch(
         self, partition: PartitionHistory, offset: int, isolation: int, max_wait_ms: int
     ) -> int | None:
-        """Where to go on; None if somebody else leads."""
+        """Fetch, and return where to go on; None if somebody else leads."""
         connection, epoch = await self.leader_of(partition)
         request = fetch_request(partition, epoch, offset, isolation, max_wait_ms)
         response = await connection.ask(request, FETCH_VERSION)

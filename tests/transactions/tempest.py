@@ -1,4 +1,4 @@
-"""What befalls a cluster with transactions in one simulated run, and what must hold when it is over.
+"""One simulated run of a cluster with transactions: what befalls it, and what must hold when it is over.
 
 Producers of both protocols write transactions, readers read, while leaders, coordinators and controllers lose their
 power, stand still, stop and are cut off, often in a state of a transaction that was chosen before. A run goes on until
@@ -68,7 +68,7 @@ ENDED_WITHIN = TIMEOUT_MS / 1000 + 10.0
 
 
 class Worth(NamedTuple):
-    """What a seed must have seen to count."""
+    """The least that a seed must have seen to count."""
 
     commits: int
     aborts: int

@@ -1,4 +1,6 @@
-"""What befalls a transaction rarely, as scripts on a cluster: its topic is deleted, or made again; its id expires."""
+"""Rare events in the life of a transaction, as scripts on a cluster: its topic is deleted, or made again; its id
+expires.
+"""
 
 import asyncio
 from typing import Any

@@ -330,7 +330,7 @@ class TransactionWitness:
         ]
 
     def check_all(self) -> None:
-        """What every replica knows."""
+        """Check what every replica knows."""
         for log in self._replicated.logs.values():
             for broker_id in log.registration.replicas:
                 replica = self._replicated.replica(log, broker_id)

@@ -251,7 +251,7 @@ class Instance(ClusterClient):
             await self._try_again(key_type, codes.pop())
 
     def _refused(self, attempt: Attempt | None, what: str, code: int) -> None:
-        """For good."""
+        """Note that it was refused for good."""
         if code in FENCED:
             self._check_is_fenced(attempt, what, code)
             raise Fenced
@@ -276,7 +276,7 @@ class Instance(ClusterClient):
             )
 
     async def _initialize(self) -> None:
-        """Those before it are fenced; or, if it was initialized before, only its epoch rises."""
+        """Initialize: those before it are fenced; or, if it was initialized before, only its epoch rises."""
         ledger = self.play.ledger
         request = InitProducerIdRequest(self.transactional_id, TIMEOUT_MS, *self._producer)
         ledger.initializing[self.transactional_id] = ledger.initializing.get(self.transactional_id, 0) + 1
@@ -393,7 +393,7 @@ class Instance(ClusterClient):
     # --- offsets ---
 
     async def _position(self) -> int:
-        """Where the group goes on."""
+        """Return where the group goes on."""
         while True:
             self._check_alive()
             try:
@@ -530,7 +530,7 @@ class Instance(ClusterClient):
     async def _arrive_late(
         self, attempt: Attempt, partition: PartitionHistory, request: Any, base_offset: int | None
     ) -> None:
-        """With `base_offset`: it was answered with that before."""
+        """Let it arrive late; with `base_offset`, it got a response with that before."""
         await asyncio.sleep(self.rng.choice([0.0, 0.02, 0.1, 0.5, 1.5]) * self.rng.random())
         leader = self.play.log_of(partition).registration.leader
         machines = self.play.cluster.machines

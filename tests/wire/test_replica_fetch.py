@@ -1,4 +1,4 @@
-"""What followers and leaders say to each other, written and read by hand: the same on the wire as by the codec."""
+"""Messages between followers and leaders, written and read by hand: the same on the wire as by the codec."""
 
 import random
 import uuid

@@ -109,7 +109,7 @@ class OrderProcessing:
         facts |= {"amount": cents / 100, "customer": order.customer}
         self._desk.tell(ORDERS, order.customer, "buy", **facts)
 
-    # What an old till does now and then. None of it is a sale or a return, and none of it may get through.
+    # An old till does this now and then. None of it is a sale or a return, and none of it may get through.
 
     def lose_half_an_order(self, till: str) -> None:
         self._desk.ledger.enter_rejected(ORDERS, till, "decode")

@@ -12,7 +12,7 @@ from .ledger import Ledger
 OPENING_MS = int(datetime(2026, 1, 5, 18, tzinfo=UTC).timestamp() * 1000)
 MINUTES = 60
 VISITS, GUESSERS = 2000, 6
-# How many come in each sixth of the hour, of every 16: quiet at first, two rushes.
+# The number of customers, of every 16, that come in each sixth of the hour: quiet at first, two rushes.
 ARRIVALS = (1, 2, 4, 2, 5, 2)
 
 

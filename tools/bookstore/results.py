@@ -85,7 +85,7 @@ def without_delta(pipeline: str) -> str:
 
 
 def read_returns(directory: Path) -> list[Return]:
-    """From a Delta table, or from Parquet files where delta-rs is not installed."""
+    """Read from a Delta table, or from Parquet files where delta-rs is not installed."""
     from pyarrow import dataset
 
     if (directory / "_delta_log").exists():

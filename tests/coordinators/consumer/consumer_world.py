@@ -134,7 +134,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
         return group
 
     def record_kinds(self) -> list[str]:
-        """What the last event wrote: the keys' names, a cross at tombstones."""
+        """Return what the last event wrote: the keys' names, a cross at tombstones."""
         return [
             type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key") + ("" if value else " ✗")
             for key, value in self.last_records

@@ -182,7 +182,7 @@ class MigrationSimulation(Simulation):
             )
 
     def _existing_of(self, client: OldSimClient) -> Named:
-        """Who reads a topic that was deleted, or made anew, reads nothing."""
+        """Return what exists: who reads a topic that was deleted, or made anew, reads nothing."""
         before, now = client.read_at.topics, self.world.topics.image.topics
         return {
             (name, number)

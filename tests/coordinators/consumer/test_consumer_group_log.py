@@ -1,4 +1,4 @@
-"""What the log says of consumer groups (KIP-848)."""
+"""Tests of what the log says of consumer groups (KIP-848)."""
 
 import logging
 

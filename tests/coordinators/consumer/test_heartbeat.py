@@ -235,7 +235,7 @@ def test_commits_and_fetches_need_the_current_epoch() -> None:
 
 
 def test_commits_in_a_transaction_need_the_current_epoch_or_no_member_at_all() -> None:
-    """With errors that producers know: they have never heard of member epochs."""
+    """The errors are ones that producers know: they have never heard of member epochs."""
     world = World(foo=4)
     two_members(world)
     topics = [OffsetCommitRequestTopic(name="foo", partitions=[OffsetCommitRequestPartition(0, 5)])]

@@ -91,7 +91,7 @@ def test_sparks_connector_reads_upserts_and_compacted_files(spark, lab: Lab, mon
 
 
 def test_either_continues_what_the_other_wrote_to_a_delta_table(spark, lab: Lab):
-    """With one checkpoint; and a batch that one has written is no news to the other."""
+    """Both use one checkpoint; and a batch that one has written is no news to the other."""
     topic = lab.topic(1)
     ours = SINKS["delta"]
     theirs = ours + '\nconnector = "spark"'
