@@ -31,7 +31,7 @@ from odradek.wire.messages.metadata import (
 
 PATIENCE_S = 120
 LOOK_INTERVAL_S = 0.005
-ANSWER_TIMEOUT_S = 5.0
+RESPONSE_TIMEOUT_S = 5.0
 NOBODY = -1
 
 Response = TypeVar("Response", bound=Message)
@@ -115,7 +115,7 @@ class ClusterView:
         try:
             if node not in self._connections:
                 port = self._system.ports[node - 1]
-                settings = ClientSettings((("127.0.0.1", port),), request_timeout_s=ANSWER_TIMEOUT_S)
+                settings = ClientSettings((("127.0.0.1", port),), request_timeout_s=RESPONSE_TIMEOUT_S)
                 self._connections[node] = Connection("127.0.0.1", port, settings)
             return self._connections[node].call(request, response_type)
         except (ConnectionLost, KafkaError):

@@ -2,7 +2,7 @@
  *
  *   replay run port=… request=FILE connections=… seconds=…
  *
- * FILE holds one request of Kafka's protocol with its length in front; an answer's first four bytes are its
+ * FILE holds one request of Kafka's protocol with its length in front; a response's first four bytes are its
  * length. With a Produce request this is a closed loop of N synchronous producers; with a Fetch that waits
  * for records that never come, it is N idle consumers. Says "ready" once it has run for a second, and prints
  * one line of JSON at the end.
@@ -19,7 +19,7 @@
 
 typedef struct {
     int socket;
-    long left;           /* bytes of the answer that are still to come */
+    long left;           /* bytes of the response that are still to come */
     unsigned char head[4];
     int head_got;
     double sent;
@@ -28,7 +28,7 @@ typedef struct {
 static char request[READ_SIZE];
 static ssize_t request_size;
 static double *latencies;
-static long answers, capacity = 1 << 20;
+static long responses, capacity = 1 << 20;
 
 static void read_request(const char *path) {
     int file = open(path, O_RDONLY);
@@ -55,12 +55,12 @@ static void open_connection(connection_t *connection, int port) {
 }
 
 static void record(double latency) {
-    if (answers == capacity || !latencies)
+    if (responses == capacity || !latencies)
         latencies = realloc(latencies, (capacity = latencies ? capacity * 2 : capacity) * sizeof *latencies);
-    latencies[answers++] = latency;
+    latencies[responses++] = latency;
 }
 
-/* Whether the whole answer is there. */
+/* True if the whole response is there. */
 static int take(connection_t *connection, unsigned char *bytes, ssize_t got) {
     while (got > 0 && connection->head_got < 4) connection->head[connection->head_got++] = *bytes++, got--;
     if (connection->head_got < 4) return 0;
@@ -104,13 +104,13 @@ int main(int argc, char **argv) {
         send_request(&connections[i]);
     }
     loop_until(poller, now() + 1); /* settle */
-    answers = 0;
+    responses = 0;
     puts("ready");
     fflush(stdout);
     double start = now();
     loop_until(poller, start + number("seconds", NULL));
-    printf("{\"seconds\": %.6f, \"requests\": %ld", now() - start, answers);
-    if (answers) printf(", "), print_percentiles(latencies, answers);
+    printf("{\"seconds\": %.6f, \"requests\": %ld", now() - start, responses);
+    if (responses) printf(", "), print_percentiles(latencies, responses);
     puts("}");
     return 0;
 }

@@ -299,7 +299,7 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def attack(port: int, stream: bytes, responses: int) -> str:
-    """Send it all, and read what comes back; answers how it ended."""
+    """Send it all, and read what comes back; returns how it ended."""
     with socket.create_connection(("127.0.0.1", port), timeout=GIVE_UP_S) as connection:
         reader: list[str] = []
         thread = threading.Thread(target=lambda: reader.append(read_responses(connection, responses)))

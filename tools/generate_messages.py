@@ -94,7 +94,7 @@ class Struct:
 
 
 class Message:
-    """One request, answer or stored record over all its versions; `structs` in order of dependence."""
+    """One request, response or stored record over all its versions; `structs` in order of dependence."""
 
     def __init__(self, schema_name: str, entity: EntityType) -> None:
         self.versions: list[int] = []

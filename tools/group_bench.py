@@ -181,7 +181,7 @@ def sync_request(joined: Any) -> SyncGroupRequest:
 
 
 async def rebalance(connections: Sequence[Connection], member_ids: Sequence[str]) -> tuple[int, float]:
-    """All join and sync. The generation, and the seconds from the last JoinGroup to the last SyncGroup answer."""
+    """All join and sync. The generation, and the seconds from the last JoinGroup to the last SyncGroup response."""
     for connection, member_id in zip(connections, member_ids, strict=True):
         connection.send(join_request(member_id))
     start = time.perf_counter()

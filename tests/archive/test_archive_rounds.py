@@ -205,7 +205,7 @@ def test_a_row_is_rewritten_a_few_times_however_many_commits_there_are():
     assert rewritten < 5 * 3000
 
 
-def test_a_name_says_which_offsets_a_file_answers_for():
+def test_a_name_says_which_offsets_a_file_covers():
     range_ = Range(3, 17, 2**62)
     assert range_of(file_name(range_)) == range_
     assert file_name(range_) != file_name(range_), "two processes never write to one file"

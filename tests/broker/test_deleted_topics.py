@@ -26,7 +26,7 @@ from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles, answer_of, run_on
+from tests.broker.test_disk_faults import FaultyFiles, response_of, run_on
 from tests.protocol.raw import Raw, batch, produce_request
 from tests.support import running_broker
 
@@ -66,7 +66,7 @@ async def create_all(broker: InProcess) -> None:
 async def produce_to_all(broker: InProcess, value: bytes) -> None:
     for name in TOPICS:
         for index in range(PARTITIONS):
-            response = answer_of(await broker.ask(produce_request(name, batch(value), partition=index), 9))
+            response = response_of(await broker.ask(produce_request(name, batch(value), partition=index), 9))
             assert response.error_code == 0
 
 
@@ -267,12 +267,12 @@ def test_a_log_that_cannot_be_removed_does_not_serve_the_next_topic_of_its_name(
         codes = []
         for index in range(PARTITIONS):
             request = produce_request("a", batch(b"new"), partition=index)
-            codes.append(answer_of(await broker.ask(request, 9)).error_code)
+            codes.append(response_of(await broker.ask(request, 9)).error_code)
         assert codes[0] == codes[2] == 0
         assert codes[1] != 0, "the old log is not opened for the new topic"
         files.unrenamed = set()
         request = produce_request("a", batch(b"new"), partition=1)
-        assert answer_of(await broker.ask(request, 9)).base_offset == 0
+        assert response_of(await broker.ask(request, 9)).base_offset == 0
         assert end_offsets(broker) == [1, 1, 1, 0, 0, 0, 0, 0, 0]
         broker.broker._partitions.retry_failed()
         for _ in range(10):
@@ -391,7 +391,7 @@ def test_deleted_with_a_produce_that_waits_for_its_sync_and_a_join_that_waits_fo
         deleted = await broker.ask(DeleteTopicsRequest(states, timeout_ms=5000), 6)
         assert [topic.error_code for topic in deleted.responses] == [0] * 4
         for waiting in producing:
-            assert answer_of(await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert response_of(await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for fetch in parked:
             await fetch
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR

@@ -110,7 +110,7 @@ def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[N
     run_on(FaultyFiles(), data_dir, on_a_slow_disk)
 
 
-def answer_of(response: Any) -> Any:
+def response_of(response: Any) -> Any:
     return response.responses[0].partition_responses[0]
 
 
@@ -118,7 +118,7 @@ def test_a_sync_that_does_not_end_is_answered_at_the_timeout(tmp_path: Path) -> 
     async def scenario(broker: InProcess, files: FaultyFiles) -> None:
         await broker.create_topic(TOPIC)
         files.may_sync.clear()
-        late = answer_of(await broker.ask(produce_request(TOPIC, batch(b"late"), timeout_ms=100), 9))
+        late = response_of(await broker.ask(produce_request(TOPIC, batch(b"late"), timeout_ms=100), 9))
         assert (late.error_code, late.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
         files.may_sync.set()
         later = await broker.produce(TOPIC, [(None, b"later")])
@@ -166,7 +166,7 @@ def test_a_disk_that_fills_up_while_partitions_are_created(tmp_path: Path) -> No
 
         async def produce(index: int) -> int:
             request = produce_request(TOPIC, batch(b"x"), partition=index)
-            return int(answer_of(await broker.ask(request, 9)).error_code)
+            return int(response_of(await broker.ask(request, 9)).error_code)
 
         assert [await produce(index) for index in range(4)] == [0, 0, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2]
         files.room_for_directories = 100

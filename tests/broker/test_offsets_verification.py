@@ -56,7 +56,7 @@ def test_only_what_begins_the_transaction_is_asked_about(
 
 
 @pytest.mark.parametrize(
-    "answer, version, seen",
+    "code, version, seen",
     [
         (ErrorCode.PRODUCER_FENCED, ADDS, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.TRANSACTION_ABORTABLE, KNOWS_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
@@ -65,9 +65,9 @@ def test_only_what_begins_the_transaction_is_asked_about(
         (ErrorCode.CONCURRENT_TRANSACTIONS, OLD, ErrorCode.CONCURRENT_TRANSACTIONS),
     ],
 )
-def test_what_a_refusal_looks_like(tmp_path: Path, answer: ErrorCode, version: int, seen: ErrorCode) -> None:
+def test_what_a_refusal_looks_like(tmp_path: Path, code: ErrorCode, version: int, seen: ErrorCode) -> None:
     async def scenario(broker: Transactional) -> None:
-        broker.coordinator.codes = [answer]
+        broker.coordinator.codes = [code]
         assert await verify(broker, version) is seen
 
     with_groups(tmp_path, scenario)

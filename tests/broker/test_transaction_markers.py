@@ -324,7 +324,7 @@ def test_a_partition_with_too_few_replicas_takes_no_marker(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "answer, told",
+    "code, told",
     [
         (NONE, NONE),
         (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -333,14 +333,14 @@ def test_a_partition_with_too_few_replicas_takes_no_marker(tmp_path: Path) -> No
     ],
 )
 def test_markers_for_committed_offsets_go_to_the_group_coordinator(
-    tmp_path: Path, answer: ErrorCode, told: ErrorCode
+    tmp_path: Path, code: ErrorCode, told: ErrorCode
 ) -> None:
     ends: list[tuple[int, TransactionEnd]] = []
 
     class PlayedGroups:
         def end_transaction(self, index: int, end: TransactionEnd, done: Callable[[ErrorCode], None]) -> None:
             ends.append((index, end))
-            done(answer)
+            done(code)
 
     async def test() -> None:
         async with Transactional(tmp_path) as broker:

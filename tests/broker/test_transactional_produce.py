@@ -126,7 +126,7 @@ def test_a_transactional_id_is_named_once_in_a_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer, version, seen",
+    "code, version, seen",
     [
         (ErrorCode.INVALID_TXN_STATE, OLD, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.TRANSACTION_ABORTABLE, OLD, ErrorCode.INVALID_TXN_STATE),
@@ -142,11 +142,11 @@ def test_a_transactional_id_is_named_once_in_a_request(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_refused_verification_looks_like(
-    tmp_path: Path, answer: ErrorCode, version: int, seen: ErrorCode
+    tmp_path: Path, code: ErrorCode, version: int, seen: ErrorCode
 ) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
-            broker.coordinator.codes = [answer]
+            broker.coordinator.codes = [code]
             assert await broker.write(0, version=version) is seen
             assert broker.records("t") == []
             assert await broker.write(0, version=version) is NONE

@@ -38,8 +38,8 @@ def outcome_of_topics(response: Any) -> list[int]:
     return [topic.error_code for topic in response.topics]
 
 
-def outcome_of_responses(answer: Any) -> list[int]:
-    return [response.error_code for response in answer.responses]
+def outcome_of_responses(result: Any) -> list[int]:
+    return [response.error_code for response in result.responses]
 
 
 def outcome_of_results(response: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""A broker that says what a test tells it to: recorded answers, in any order, at any moment.
+"""A broker that says what a test tells it to: recorded responses, in any order, at any moment.
 
 Handlers are functions from a request to a response (or to None, which closes the connection), one per API. It
 advertises exactly the APIs it has handlers for, and notes every request.
@@ -126,7 +126,7 @@ def metadata_of(
 ) -> Callable[[MetadataRequest], MetadataResponse]:
     """Answers Metadata from (topic, partition) -> (leader, epoch), which the test may change on the way."""
 
-    def answer(request: MetadataRequest) -> MetadataResponse:
+    def respond(request: MetadataRequest) -> MetadataResponse:
         names = {topic for topic, _ in leaders}
         wanted = names if request.topics is None else [topic.name for topic in request.topics]
         topics = [
@@ -144,4 +144,4 @@ def metadata_of(
         nodes = [MetadataResponseBroker(one.node_id, "127.0.0.1", one.port) for one in brokers]
         return MetadataResponse(brokers=nodes, topics=topics)
 
-    return answer
+    return respond

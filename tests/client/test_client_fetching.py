@@ -36,7 +36,7 @@ def records(first: int, count: int) -> list[Record]:
     return [Record(offset, 1_000 + offset, b"k", b"v%d" % offset) for offset in range(first, first + count)]
 
 
-def answer(data: bytes, code: ErrorCode = ErrorCode.NONE, **more: object) -> FetchResponse:
+def response_with(data: bytes, code: ErrorCode = ErrorCode.NONE, **more: object) -> FetchResponse:
     partition = PartitionData(0, int(code), high_watermark=100, records=data, **more)  # type: ignore[arg-type]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
 
@@ -51,8 +51,8 @@ def log_handler(log: list[bytes]) -> Callable[[FetchRequest], FetchResponse]:
     def serve(request: FetchRequest) -> FetchResponse:
         for batch in log:
             if decode_batch(batch)[-1].offset >= position_of(request):
-                return answer(batch)
-        return answer(b"")
+                return response_with(batch)
+        return response_with(b"")
 
     return serve
 
@@ -100,7 +100,7 @@ def test_a_batch_that_is_cut_off_is_asked_for_again(broker):
     whole, next_one = bytes(build_batch(records(0, 3))), bytes(build_batch(records(3, 3)))
 
     def serve(request: FetchRequest) -> FetchResponse:
-        return answer(whole + next_one[:-1] if position_of(request) == 0 else next_one)
+        return response_with(whole + next_one[:-1] if position_of(request) == 0 else next_one)
 
     broker.handlers[FETCH] = serve
     assert values(reader_of(broker, 0, 6)) == [b"v%d" % offset for offset in range(6)]
@@ -133,7 +133,7 @@ def test_aborted_transactions_are_left_out_where_asked_for(broker):
         + marker(8, 1, commit=True)
         + bytes(build_batch(records(9, 1)))
     )
-    broker.handlers[FETCH] = lambda request: answer(
+    broker.handlers[FETCH] = lambda request: response_with(
         data,
         aborted_transactions=[AbortedTransaction(1, 0)] if request.isolation_level else None,
     )
@@ -145,7 +145,7 @@ def test_aborted_transactions_are_left_out_where_asked_for(broker):
 def test_a_wrong_crc_is_refused_by_name(broker):
     damaged = bytearray(build_batch(records(0, 3)))
     damaged[17] ^= 1  # the CRC itself, so that the records still decode
-    broker.handlers[FETCH] = lambda request: answer(bytes(damaged))
+    broker.handlers[FETCH] = lambda request: response_with(bytes(damaged))
     with pytest.raises(KafkaError, match="t-0: the CRC of the batch at offset 0"):
         values(reader_of(broker, 0, 3))
     assert len(values(reader_of(broker, 0, 3, check_crc=False))) == 3
@@ -154,7 +154,7 @@ def test_a_wrong_crc_is_refused_by_name(broker):
 def test_an_old_message_format_is_refused_by_name(broker):
     old = bytearray(build_batch(records(0, 1)))
     old[16] = 1
-    broker.handlers[FETCH] = lambda request: answer(bytes(old))
+    broker.handlers[FETCH] = lambda request: response_with(bytes(old))
     with pytest.raises(KafkaError, match="of format 1; only format 2"):
         values(reader_of(broker, 0, 1))
 
@@ -167,9 +167,9 @@ def test_follows_the_leader_to_another_broker():
 
         def resign(request: FetchRequest) -> FetchResponse:
             if position_of(request) < 2:
-                return answer(log[0])
+                return response_with(log[0])
             leaders["t", 0] = (2, 1)
-            return answer(b"", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return response_with(b"", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         first.handlers[FETCH] = resign
         second.handlers[FETCH] = log_handler(log)
@@ -178,7 +178,7 @@ def test_follows_the_leader_to_another_broker():
         assert asked.topics[0].partitions[0].current_leader_epoch == 1
 
 
-def test_a_broker_that_dies_in_the_middle_of_an_answer_is_replaced():
+def test_a_broker_that_dies_in_the_middle_of_a_response_is_replaced():
     with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
         leaders = {("t", 0): (1, 0)}
         first.handlers[METADATA] = second.handlers[METADATA] = metadata_of([first, second], leaders)
@@ -206,7 +206,7 @@ def serve_offsets(earliest: int, latest: int) -> Callable[[ListOffsetsRequest], 
 
 
 def test_offsets_that_are_gone_are_told_with_what_there_is(broker):
-    broker.handlers[FETCH] = lambda request: answer(b"", ErrorCode.OFFSET_OUT_OF_RANGE)
+    broker.handlers[FETCH] = lambda request: response_with(b"", ErrorCode.OFFSET_OUT_OF_RANGE)
     broker.handlers[LIST_OFFSETS] = serve_offsets(40, 90)
     with pytest.raises(OffsetsGone) as gone:
         values(reader_of(broker, 7, 50))
@@ -218,8 +218,8 @@ def test_a_log_that_was_truncated_below_what_was_read_is_a_loss(broker):
 
     def serve(request: FetchRequest) -> FetchResponse:
         if position_of(request) == 0:
-            return answer(batch)
-        return answer(b"", diverging_epoch=EpochEndOffset(3, 4), log_start_offset=0)
+            return response_with(batch)
+        return response_with(b"", diverging_epoch=EpochEndOffset(3, 4), log_start_offset=0)
 
     broker.handlers[FETCH] = serve
     with pytest.raises(OffsetsGone, match="t-0 has offsets 0 to 4, not 5"):
@@ -227,7 +227,7 @@ def test_a_log_that_was_truncated_below_what_was_read_is_a_loss(broker):
 
 
 def test_a_record_that_never_comes_ends_in_a_sentence(broker):
-    broker.handlers[FETCH] = lambda request: answer(b"")
+    broker.handlers[FETCH] = lambda request: response_with(b"")
     with pytest.raises(TimedOut, match=r"could not read t-0 at offset 3 within 0\.05 s"):
         values(reader_of(broker, 3, 4, timeout_s=0.05))
 
@@ -239,10 +239,10 @@ def test_closing_a_reader_ends_its_thread_and_does_not_reuse_the_connection(brok
 
     def serve(request: FetchRequest) -> FetchResponse:
         if position_of(request) == 0:
-            return answer(batch)
+            return response_with(batch)
         asked_again.set()
         never.wait(30)
-        return answer(b"")
+        return response_with(b"")
 
     broker.handlers[FETCH] = serve
     reader = reader_of(broker, 0, 100)
@@ -256,7 +256,7 @@ def test_closing_a_reader_ends_its_thread_and_does_not_reuse_the_connection(brok
     assert not reader.cluster._connections
 
 
-def test_an_answer_that_belongs_to_another_request_closes_the_connection(broker):
+def test_a_response_that_belongs_to_another_request_closes_the_connection(broker):
     broker.handlers[FETCH] = lambda request: b"\x00\x00\x00\x05" + b"\x00\x00\xff\xff" + b"\x00"
     with pytest.raises(TimedOut, match="response 65535 instead"):
         values(reader_of(broker, 0, 1, timeout_s=0.05))

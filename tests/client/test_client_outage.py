@@ -141,7 +141,7 @@ def test_every_user_of_a_kept_cluster_reaches_it_anew():
             assert going_on.was_reached
 
 
-def test_a_connection_without_an_answer_is_no_contact():
+def test_a_connection_without_a_response_is_no_contact():
     """A listener that wants SASL talks about versions, and closes at the first request."""
     with ScriptedBroker() as broker:
         broker.handlers[METADATA] = lambda request: None
@@ -172,7 +172,7 @@ def test_a_reader_waits_longer_for_a_leader_than_for_a_record():
 
 def test_a_broker_that_is_cut_off_is_not_believed_for_ever():
     """It says that it leads the partition, and refuses to, or does not answer; another one knows better."""
-    for refusal in (list_offsets_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), lambda request: None):
+    for refusal in (list_offsets_response(ErrorCode.NOT_LEADER_OR_FOLLOWER), lambda request: None):
         with ScriptedBroker(1) as stale, ScriptedBroker(2) as fresh:
             stale.handlers = {
                 METADATA: metadata_of([stale, fresh], {("t", 0): (1, 0)}),
@@ -180,7 +180,7 @@ def test_a_broker_that_is_cut_off_is_not_believed_for_ever():
             }
             fresh.handlers = {
                 METADATA: metadata_of([stale, fresh], {("t", 0): (2, 1)}),
-                LIST_OFFSETS: list_offsets_answer(ErrorCode.NONE),
+                LIST_OFFSETS: list_offsets_response(ErrorCode.NONE),
             }
             cluster = Cluster(stale.settings())
             try:
@@ -189,6 +189,6 @@ def test_a_broker_that_is_cut_off_is_not_believed_for_ever():
                 cluster.close()
 
 
-def list_offsets_answer(code):
+def list_offsets_response(code):
     partition = ListOffsetsPartitionResponse(0, code, -1, -1 if code else 7)
     return lambda request: ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [partition])])

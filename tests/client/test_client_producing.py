@@ -1,4 +1,4 @@
-"""Writing: in order, each batch once, whatever happens to answers on their way."""
+"""Writing: in order, each batch once, whatever happens to responses on their way."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class Log:
         self.values: dict[int, list[bytes | None]] = {}
         self.next_sequences: dict[int, int] = {}
         self.failures: list[ErrorCode | None] = []  # for the next requests; None closes the connection
-        self.lose_answers = 0
+        self.lose_responses = 0
 
     def produce(self, request: ProduceRequest) -> ProduceResponse | None:
         failure = self.failures.pop(0) if self.failures else ErrorCode.NONE
@@ -39,8 +39,8 @@ class Log:
         for data in topic.partition_data:
             code = failure or self.append(data.index, data.records)
             results.append(PartitionProduceResponse(index=data.index, error_code=int(code)))
-        if self.lose_answers:
-            self.lose_answers -= 1
+        if self.lose_responses:
+            self.lose_responses -= 1
             return None
         return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=results)])
 
@@ -97,8 +97,8 @@ def test_many_batches_of_a_partition_arrive_in_order(broker, log):
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (44, 3, 0)
 
 
-def test_an_answer_that_is_lost_does_not_write_twice(broker, log):
-    log.lose_answers = 1
+def test_a_response_that_is_lost_does_not_write_twice(broker, log):
+    log.lose_responses = 1
     producer = Producer(Cluster(broker.settings()), SETTINGS)
     producer.send(numbered(0, 0, 3))
     producer.close()

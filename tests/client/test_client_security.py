@@ -87,15 +87,15 @@ def test_sasl_on_a_listener_without_it_is_said_at_once(lists_handshake):
             Cluster(broker.settings(sasl=sasl)).topic_names()
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x05hello"])
-def test_tls_on_a_listener_without_it_is_said(answer):
+@pytest.mark.parametrize("response", [b"", b"\x00\x00\x00\x05hello"])
+def test_tls_on_a_listener_without_it_is_said(response):
     """Which takes the handshake for a frame that it cannot read."""
 
     def refuse() -> None:
         while True:
             with contextlib.suppress(OSError), listener.accept()[0] as connection:
                 connection.recv(4096)
-                connection.sendall(answer)
+                connection.sendall(response)
                 continue
             return
 

@@ -80,8 +80,8 @@ class Echo(ClusterClient):
         self.play.count("late proposals")
         if response.error_code:
             return
-        (answer,) = response.topics[0].partitions
-        if answer.error_code == ErrorCode.NONE:
+        (partition,) = response.topics[0].partitions
+        if partition.error_code == ErrorCode.NONE:
             raise Violation(
                 f"P8: the controller took a late proposal: {proposal} [{log.name}, {log.registration}]"
             )

@@ -18,11 +18,11 @@ def address(node_id: int) -> list[tuple[int, str, int, str]]:
     return [(node_id, f"node{node_id}", 9092, RACKS[node_id])]
 
 
-def told(response: Any, answer: Any) -> tuple[Any, ...]:
+def told(response: Any, partition: Any) -> tuple[Any, ...]:
     """Its error, the leader, the leader's epoch, and all addresses."""
     nodes = [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
-    hint = answer.current_leader
-    return ErrorCode(answer.error_code), hint.leader_id, hint.leader_epoch, nodes
+    hint = partition.current_leader
+    return ErrorCode(partition.error_code), hint.leader_id, hint.leader_epoch, nodes
 
 
 async def fetch(cluster: Cluster, node_id: int, version: int, **options: Any) -> tuple[Any, ...]:

@@ -197,8 +197,8 @@ def test_requests_that_wait_at_a_leader_that_leaves_are_told_so() -> None:
         await asyncio.sleep(0.1)
         await reassign(cluster, [3, 4])
         response = await parked
-        (answer,) = response.responses[0].partitions
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        (partition,) = response.responses[0].partitions
+        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(5, scenario)
 

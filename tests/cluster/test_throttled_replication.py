@@ -189,7 +189,7 @@ def test_what_is_set_is_described_and_checked() -> None:
             (ResourceType.TOPIC, SLOW, "follower.replication.throttled.replicas", "all"),
         ):
             resource = AlterConfigsResource(kind, name, [AlterableConfig(key, SET, value)])
-            answer = await cluster.ask(LEADER, IncrementalAlterConfigsRequest([resource]), 1)
-            assert answer.responses[0].error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)
+            response = await cluster.ask(LEADER, IncrementalAlterConfigsRequest([resource]), 1)
+            assert response.responses[0].error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)
 
     run(scenario)

@@ -81,7 +81,7 @@ def test_pages_fit_into_a_narrow_window(chromium: Any, address: str) -> None:  #
     page = context.new_page()  # noqa: F811
     for path in (f"picture?topic={TOPIC}", "picture?whole=true", "groups", "transactions", "pipelines"):
         with (
-            page.expect_response(lambda answer: "width=" in answer.url)
+            page.expect_response(lambda response: "width=" in response.url)
             if "picture" in path
             else nullcontext()
         ):

@@ -65,8 +65,8 @@ def replace(*resources):
 def test_single_keys(keys, expected):
     records, response = change((TOPIC, "t", keys))
     assert records == [ConfigRecord(TOPIC, "t", *key) for key in expected]
-    [answer] = response.responses
-    assert (answer.error_code, answer.error_message, answer.resource_type, answer.resource_name) == (
+    [result] = response.responses
+    assert (result.error_code, result.error_message, result.resource_type, result.resource_name) == (
         0,
         None,
         TOPIC,

@@ -215,7 +215,7 @@ def test_nobody_waits_where_there_is_one_replica():
     assert world.partition.leader == 1
 
 
-def test_a_broker_is_asked_once_it_is_active_and_only_while_its_answer_counts():
+def test_a_broker_is_asked_once_it_is_active_and_only_while_its_response_counts():
     world = World()
     world.killed(1, 2, 3)
     assert members_to_ask(world.image, world.partition, world.told) == []

@@ -59,8 +59,8 @@ def lose(image, broker_id, *, directory=LOST_DIRECTORY, topic_id=T, index=0, epo
     epoch = image.brokers[broker_id].epoch if epoch is None else epoch
     request = AssignReplicasToDirsRequest(broker_id, epoch, [DirectoryDataInRequest(directory, [topic])])
     image, response = ask(image, request)
-    [answer] = response.directories[0].topics[0].partitions
-    return image, ErrorCode(answer.error_code)
+    [partition] = response.directories[0].topics[0].partitions
+    return image, ErrorCode(partition.error_code)
 
 
 def partition_of(image):

@@ -71,10 +71,10 @@ class World:
         assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
         assert response.allow_replication_factor_change == allow
         (result,) = response.responses
-        (answer,) = result.partitions
-        assert (result.name, answer.partition_index) == (topic, index)
-        assert (answer.error_message is None) == (answer.error_code == 0)
-        return ErrorCode(answer.error_code)
+        (partition,) = result.partitions
+        assert (result.name, partition.partition_index) == (topic, index)
+        assert (partition.error_message is None) == (partition.error_code == 0)
+        return ErrorCode(partition.error_code)
 
     def cancel(self):
         return self.reassign(None)

@@ -1,7 +1,7 @@
 """Consumers, a network, a log and a group coordinator in one thread, under a seeded scheduler.
 
 The coordinator is the real one, and so are its runner and its partition; everything around them misbehaves.
-Consumers join, leave, pause beyond their session, crash, and come back, some of them static. Requests and answers get
+Consumers join, leave, pause beyond their session, crash, and come back, some of them static. Requests and responses get
 lost. Appends fail, the high watermark lags, the coordinator crashes (with whatever was not committed, or a part of
 it), comes back by loading its log, sometimes compacted, sometimes only at a second attempt, and answers
 COORDINATOR_LOAD_IN_PROGRESS meanwhile. In the last part of a run all faults stop and the group has to recover.
@@ -170,9 +170,9 @@ class Consumer:
         if self.alive and request_number == self.request_number:
             self.world.when_awake(self, self.step)
 
-    def send(self, request: Any, on_answer: Callable[[Any], None], timeout_ms: int = 5_000) -> None:
+    def send(self, request: Any, on_response: Callable[[Any], None], timeout_ms: int = 5_000) -> None:
         self.request_number += 1
-        self.world.send(self, request, on_answer, timeout_ms)
+        self.world.send(self, request, on_response, timeout_ms)
 
     def lose_partitions(self) -> None:
         self.is_settled, self.positions = False, {}
@@ -358,13 +358,13 @@ class World(CoordinatorWorld[GroupCoordinator]):
     # --- the network ---
 
     def send(
-        self, consumer: Consumer, request: Any, on_answer: Callable[[Any], None], timeout_ms: int
+        self, consumer: Consumer, request: Any, on_response: Callable[[Any], None], timeout_ms: int
     ) -> None:
         number = consumer.request_number
         arrival_ms = max(self.now_ms + self.rng.randrange(1, 50), self.arrivals_ms.get(consumer, 0))
         self.arrivals_ms[consumer] = arrival_ms
         if self.rng.random() >= self.lossy:
-            self.host.after(arrival_ms - self.now_ms, self.arrive, consumer, request, on_answer, number)
+            self.host.after(arrival_ms - self.now_ms, self.arrive, consumer, request, on_response, number)
         self.host.after(timeout_ms, self.time_out, consumer, number)
 
     def time_out(self, consumer: Consumer, number: int) -> None:
@@ -372,11 +372,13 @@ class World(CoordinatorWorld[GroupCoordinator]):
             consumer.request_number += 1
             self.when_awake(consumer, lambda: consumer.on_error(ErrorCode.NETWORK_EXCEPTION))
 
-    def arrive(self, consumer: Consumer, request: Any, on_answer: Callable[[Any], None], number: int) -> None:
+    def arrive(
+        self, consumer: Consumer, request: Any, on_response: Callable[[Any], None], number: int
+    ) -> None:
         if not self.is_up:
             return
         self.token += 1
-        self.open[self.token] = (consumer, request, on_answer, number, dict(self.checker.acknowledged))
+        self.open[self.token] = (consumer, request, on_response, number, dict(self.checker.acknowledged))
         caller = Caller(address="10.0.0.1:1", client_id=consumer.name)
         self.handling = request
         self.runner.handle(request, 9, caller, partial(self.respond, self.token))
@@ -387,17 +389,17 @@ class World(CoordinatorWorld[GroupCoordinator]):
     def respond(self, token: Any, response: Any) -> None:
         if not self.is_up:
             return
-        consumer, request, on_answer, number, acknowledged = self.open.pop(token)
+        consumer, request, on_response, number, acknowledged = self.open.pop(token)
         self.observe(request, response, acknowledged)
         if self.rng.random() >= self.lossy:
-            self.host.after(self.rng.randrange(1, 50), self.answer, consumer, on_answer, number, response)
+            self.host.after(self.rng.randrange(1, 50), self.answer, consumer, on_response, number, response)
 
     def answer(
-        self, consumer: Consumer, on_answer: Callable[[Any], None], number: int, response: Any
+        self, consumer: Consumer, on_response: Callable[[Any], None], number: int, response: Any
     ) -> None:
         if consumer.alive and number == consumer.request_number:
             consumer.request_number += 1
-            self.when_awake(consumer, lambda: on_answer(response))
+            self.when_awake(consumer, lambda: on_response(response))
 
     def observe(self, request: Any, response: Any, acknowledged: dict[int, int]) -> None:
         """A response has left the coordinator: from now on it is a promise, whether it arrives or not."""

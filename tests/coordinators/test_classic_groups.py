@@ -231,7 +231,7 @@ def test_members_may_beat_before_the_leader_has_spoken(talk: Conversation) -> No
     assert talk.beat("anna") is ErrorCode.NONE
 
 
-def test_who_missed_the_join_answer_gets_it_again(talk: Conversation) -> None:
+def test_who_missed_the_join_response_gets_it_again(talk: Conversation) -> None:
     talk.join("anna")
     talk.join("bert")
     talk.passes(6_000)

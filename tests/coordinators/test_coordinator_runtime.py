@@ -81,7 +81,7 @@ def add(shard: Shard, token: str, offset: int) -> None:
     shard.appended(offset)
 
 
-def test_an_answer_waits_for_its_record(shard: Shard) -> None:
+def test_a_response_waits_for_its_record(shard: Shard) -> None:
     add(shard, "a", 7)
     assert shard.committed(7).responses == []
     assert shard.committed(8).responses == [("a", 1)]

@@ -111,7 +111,7 @@ def test_requests_about_many_groups_are_split_by_partition() -> None:
 
 
 @pytest.mark.parametrize("topics", [[2 * MOST + 7], [1] * 2 * MOST, [MOST - 1, MOST, MOST + 1], [], [0, 0]])
-def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(topics: list[int]) -> None:
+def test_a_large_request_is_cut_into_parts_and_its_response_put_together_again(topics: list[int]) -> None:
     """Nothing is lost, nothing comes twice, nothing is out of order, and no part is large."""
     wanted = [
         OffsetFetchRequestTopics(name=f"t{at}", partition_indexes=list(range(count)))
@@ -141,7 +141,7 @@ def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(top
         ] == [(topic.name, topic.partition_indexes) for topic in wanted]
 
 
-def test_answers_are_put_together_again() -> None:
+def test_responses_are_put_together_again() -> None:
     results = [DeletableGroupResult(name) for name in ("a", "b", "c")]
     merged = join([DeleteGroupsResponse(results=results[:1]), DeleteGroupsResponse(results=results[1:])])
     assert merged.results == results

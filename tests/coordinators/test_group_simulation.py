@@ -60,7 +60,7 @@ def generations_have_one_number(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "begin_generation", begin_generation)
 
 
-def answers_do_not_wait_for_the_commit(patch: Patch) -> None:
+def responses_do_not_wait_for_the_commit(patch: Patch) -> None:
     ready_of = Shard._ready
 
     def _ready(self: Shard, decision: Decision) -> Ready:
@@ -273,7 +273,7 @@ def the_runner_resigns_in_silence(patch: Patch) -> None:
 PLANTED = [
     any_generation_will_do,
     generations_have_one_number,
-    answers_do_not_wait_for_the_commit,
+    responses_do_not_wait_for_the_commit,
     reads_do_not_wait_for_the_commit,
     failed_appends_are_acknowledged,
     sessions_never_end,

@@ -440,22 +440,22 @@ class SimulatedConnection:
 
     def __init__(self, client: "SimulatedClient", node: int) -> None:
         self._client, self._node = client, node
-        self._answers: list[Any] = []
+        self._responses: list[Any] = []
         self._is_open = True
 
     @property
     def is_idle(self) -> bool:
-        return self._is_open and not self._answers
+        return self._is_open and not self._responses
 
     def call(self, request: Any, response_type: type) -> Any:
         self.send(request, response_type)
         return self.receive()
 
     def send(self, request: Any, response_type: type) -> None:
-        self._answers.append(self._client.arrive(self._node, request))
+        self._responses.append(self._client.arrive(self._node, request))
 
     def receive(self) -> Any:
-        response = self._answers.pop(0)
+        response = self._responses.pop(0)
         if isinstance(response, ConnectionLost):
             self._is_open = False
             raise response

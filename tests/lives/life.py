@@ -347,7 +347,7 @@ class Lives:
         return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
 
     def _read_parked(self) -> None:
-        for parked in [parked for parked in self._parked if parked.has_answer()]:
+        for parked in [parked for parked in self._parked if parked.has_response()]:
             parked.receive()  # one whole response
             parked.ask(MetadataRequest(topics=[]), 12)  # and no second one behind it
             parked.close()

@@ -80,7 +80,7 @@ def test_a_client_that_fetches_and_never_reads(broker: RunningBroker) -> None:
         assert resident_bytes(broker) - before < ALLOWED_GROWTH_BYTES
 
 
-def test_answers_wait_for_a_client_that_reads_late(broker: RunningBroker) -> None:
+def test_responses_wait_for_a_client_that_reads_late(broker: RunningBroker) -> None:
     """Nothing is lost: whoever begins to read gets every response, in order."""
     count = 1500
     with Raw(broker.bootstrap, receive_buffer=SMALL_BUFFER) as late:

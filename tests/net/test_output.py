@@ -190,7 +190,7 @@ def test_files_stay_open_while_they_wait_and_no_longer(
     assert queue.size == 0
 
 
-def test_small_answers_are_joined_and_survive_a_full_socket(
+def test_small_responses_are_joined_and_survive_a_full_socket(
     outlet: NewOutlet, sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
 ) -> None:
     """Responses are added while others are on their way, in part or whole."""
@@ -199,7 +199,7 @@ def test_small_answers_are_joined_and_survive_a_full_socket(
     queue = Output(outlet(ours))
     expected, received, kept = b"", b"", bytearray(b"kept")
     for number in range(3000):
-        response = kept if number % 7 == 0 else f"answer {number};".encode()
+        response = kept if number % 7 == 0 else f"response {number};".encode()
         queue.add([response])
         expected += response
         if number % 500 == 499:

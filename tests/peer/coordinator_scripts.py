@@ -1,4 +1,4 @@
-"""Scripts about transactions, for `test_peer_answers`: every state that lasts, by every request, in both protocols.
+"""Scripts about transactions, for `test_peer_responses`: every state that lasts, by every request, in both protocols.
 
 The versions of the requests are part of these scripts: they choose the protocol. Each question is put about a
 transactional id of its own. A state that passes by itself (Prepare…) is waited for.

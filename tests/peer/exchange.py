@@ -23,7 +23,7 @@ from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-ANSWER_TIMEOUT_S = 60  # of anything that should happen; far more than it takes, also on a busy machine
+RESPONSE_TIMEOUT_S = 60  # of anything that should happen; far more than it takes, also on a busy machine
 SETTLE_TIMEOUT_S = 120
 SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
@@ -57,7 +57,7 @@ class Cluster:
 
     def _connect(self) -> socket.socket:
         host, _, port = self.bootstrap.rpartition(":")
-        return socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S)
+        return socket.create_connection((host, int(port)), RESPONSE_TIMEOUT_S)
 
     def close(self) -> None:
         self._socket.close()
@@ -145,7 +145,7 @@ class Cluster:
         # Known is not yet led: metadata is published before the partitions' logs are opened.
         wanted = [ListOffsetsPartition(partition, -1, -1) for partition in range(partitions)]
         self.until(
-            ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, wanted)], ANSWER_TIMEOUT_S * 1000),
+            ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, wanted)], RESPONSE_TIMEOUT_S * 1000),
             lambda response: all(partition.error_code == 0 for partition in response.topics[0].partitions),
         )
 
@@ -181,7 +181,7 @@ def common_versions(one: Versions, other: Versions) -> Versions:
 
 
 class Normaliser:
-    """Answers as plain data in which only what should be equal is left."""
+    """Responses as plain data in which only what should be equal is left."""
 
     def __init__(self) -> None:
         self._ids: dict[Any, str] = {}
@@ -249,7 +249,7 @@ def compare(kafka: Cluster, ours: Cluster) -> list[str]:
     """All differences between two transcripts of the same script."""
     expected, actual = Normaliser(), Normaliser()
     found = []
-    for (label, kafka_answer), (_, our_answer) in zip(kafka.transcript, ours.transcript, strict=True):
-        pair = (expected.plain(kafka_answer), actual.plain(our_answer))
+    for (label, kafka_response), (_, our_response) in zip(kafka.transcript, ours.transcript, strict=True):
+        pair = (expected.plain(kafka_response), actual.plain(our_response))
         found += [f"{label}{line}" for line in differences(*pair)]
     return found

@@ -305,7 +305,7 @@ def test_the_same_acls_give_the_same_answers(
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_same_answers_about_acls(guarded_kafka: KafkaPeer, guarded_ours: ConfiguredBroker) -> None:
+def test_the_same_responses_about_acls(guarded_kafka: KafkaPeer, guarded_ours: ConfiguredBroker) -> None:
     both = Both(guarded_kafka, guarded_ours)
     mine = both.mine
     wrong = [

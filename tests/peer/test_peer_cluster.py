@@ -80,7 +80,7 @@ def both(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
     ):
         pair = Both(kafka, ours)
         for side in connect(pair):
-            side.until(metadata.MetadataRequest([]), lambda answer: len(answer.brokers) == 3)
+            side.until(metadata.MetadataRequest([]), lambda found: len(found.brokers) == 3)
             side.close()
         yield pair
 
@@ -378,7 +378,7 @@ def test_a_broker_that_is_killed_is_missed_alike(both: Both) -> None:
         side.ask(unregister_broker.UnregisterBrokerRequest(VICTIM))
         side.until(
             describe_cluster.DescribeClusterRequest(include_fenced_brokers=True),
-            lambda answer: len(answer.brokers) == 2,
+            lambda found: len(found.brokers) == 2,
         )
         describe(side, *(name for name in layout if name != "k-probe"), label="without its registration")
 

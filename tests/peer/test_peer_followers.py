@@ -38,7 +38,7 @@ def both(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
     with KafkaPeers(**SETTINGS) as kafka, cluster(home, dict.fromkeys((1, 2, 3), BOTH), **OF_OURS) as ours:
         pair = Both(kafka, ours)
         for side in connect(pair):
-            side.until(metadata.MetadataRequest([]), lambda answer: len(answer.brokers) == 3)
+            side.until(metadata.MetadataRequest([]), lambda found: len(found.brokers) == 3)
             side.close()
         yield pair
 

@@ -1,4 +1,4 @@
-"""Kafka's own tools on a quorum of ours, and a Kafka controller's own answers beside ours."""
+"""Kafka's own tools on a quorum of ours, and a Kafka controller's own responses beside ours."""
 
 import json
 import re

@@ -136,7 +136,7 @@ def test_partitions_move_alike(both: Both) -> None:
             await_replicas(side, name, *after)
             describe(side, name, label=f"{name}, moved")
         elect(side, PREFERRED, "a preferred leader by its new place", **{"m-order": [0]})
-        side.until(describe_request("m-order"), lambda answer: answer.topics[0].partitions[0].leader_id == 3)
+        side.until(describe_request("m-order"), lambda found: found.topics[0].partitions[0].leader_id == 3)
         describe(side, "m-order", label="led by its new first replica")
         ongoing(side, "all are complete")
 
@@ -262,7 +262,7 @@ def test_kafkas_tool_moves_our_partitions(both: Both, tmp_path: Path) -> None:
         side.ask_quietly(move_request("held", [1, VICTIM]))  # the tool refuses a broker that does not respond
         side.until(  # any broker that is not fenced may be named as the controller, which the tool asks
             describe_cluster.DescribeClusterRequest(),
-            lambda answer: VICTIM not in {broker.broker_id for broker in answer.brokers},
+            lambda found: VICTIM not in {broker.broker_id for broker in found.brokers},
         )
         assert "held-0: replicas: 1,3,2. adding: 3. removing: 2." in tool(bootstrap, "--list")
         verified = tool(bootstrap, "--verify", "--reassignment-json-file", str(held), "--preserve-throttles")

@@ -158,7 +158,7 @@ class Producer:
         return request
 
     def try_to_send(self, label: str, topic: str, partition: int = 0, **changes: Any) -> Any:
-        """A Produce whose answer is noted; nothing is added to the transaction before."""
+        """A Produce whose response is noted; nothing is added to the transaction before."""
         transactional_id = changes.pop("transactional_id", self.transactional_id)
         records = self.records(topic, b"a", b"b", partition=partition, **changes)
         request = self.producing(topic, records, partition, transactional_id=transactional_id)

@@ -32,7 +32,7 @@ SIZE = struct.Struct(">i")
 REQUEST_HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 CLIENT = -1  # a sender that is no node
 HOST = "127.0.0.1"
-ANSWER_TIMEOUT_S = 30
+RESPONSE_TIMEOUT_S = 30
 
 Direction = tuple[int, int]  # sender and receiver
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ class Held:
         self.has_come = threading.Event()
         self.is_released = asyncio.Event()
 
-    def wait(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def wait(self, timeout_s: float = RESPONSE_TIMEOUT_S) -> None:
         assert self.has_come.wait(timeout_s), f"no such frame came from {self.direction[0]}"
 
     def release(self) -> None:
@@ -83,7 +83,7 @@ class Proxy:
         return self._complete(do())
 
     def _complete(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(RESPONSE_TIMEOUT_S)
 
     def open(self, node_id: int) -> int:
         """A port where this node can be reached, once it is known where it listens itself."""
@@ -168,7 +168,7 @@ class Proxy:
 
         self._complete(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(ANSWER_TIMEOUT_S)
+        self._thread.join(RESPONSE_TIMEOUT_S)
         self._loop.close()
         for kept in self._kept:
             kept.close()

@@ -1,9 +1,9 @@
-"""A connection that sends exactly the bytes a test wants, and reads answers one by one.
+"""A connection that sends exactly the bytes a test wants, and reads responses one by one.
 
     with Raw(broker.bootstrap) as raw:
-        answer = raw.ask(MetadataRequest(topics=None), version=12)
+        response = raw.ask(MetadataRequest(topics=None), version=12)
 
-Requests may be sent without waiting (`send`) and answers read later (`receive`), in the order of the requests.
+Requests may be sent without waiting (`send`) and responses read later (`receive`), in the order of the requests.
 """
 
 import socket
@@ -54,7 +54,7 @@ class Raw:
     # --- requests ---
 
     def frame(self, request: Any, version: int | None = None) -> bytes:
-        """The bytes of a request whose answer is going to be read."""
+        """The bytes of a request whose response is going to be read."""
         schema = SCHEMA_OF[type(request).__name__.removesuffix("Request")]
         version = SERVED[BROKER][schema.key].max_version if version is None else version
         self._correlation_id += 1
@@ -68,7 +68,7 @@ class Raw:
         self.send(request, version)
         return self.receive()
 
-    # --- answers ---
+    # --- responses ---
 
     def receive(self) -> Any:
         """Returns the response to the oldest request that has none yet."""

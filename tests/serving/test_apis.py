@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.apis.row import Access, Answers, Api, Need, Operation, Resource
+from odradek.apis.row import Access, Api, Handling, Need, Operation, Resource
 from odradek.apis.table import ANYBODY, APIS, BROKER, named
 from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.list_groups import ListedGroup, ListGroupsResponse
@@ -48,9 +48,9 @@ def test_the_functions_that_rows_name_are_there(api: Api) -> None:
 def test_a_handler_works_as_its_row_says(api: Api) -> None:
     for module in set(api.modules.values()):
         (handle,) = _functions_named("handle", ROOT / "api" / f"{module.replace('.', '/')}.py")
-        assert isinstance(handle, ast.AsyncFunctionDef) == (api.responses is Answers.WAITS)
+        assert isinstance(handle, ast.AsyncFunctionDef) == (api.handling is Handling.WAITS)
         if isinstance(handle, ast.FunctionDef) and handle.returns is not None:
-            assert ast.unparse(handle.returns).startswith("Steps") == (api.responses is Answers.IN_STEPS)
+            assert ast.unparse(handle.returns).startswith("Steps") == (api.handling is Handling.IN_STEPS)
 
 
 def _functions_named(name: str, path: Path) -> list[ast.AST]:

@@ -535,7 +535,9 @@ def test_what_was_said_is_remembered_with_the_connection() -> None:
         assert may_of(acl, request_from(session.caller, session))(*question)
     assert acl.asked == [question]
     acl.deny((TOPIC, "t"))
-    assert not may_of(acl, request_from(session.caller, session))(*question), "another generation of answers"
+    assert not may_of(acl, request_from(session.caller, session))(*question), (
+        "another generation of decisions"
+    )
     bob = Caller(Principal("User", "bob"))
     acl.denied.clear()
     assert may_of(acl, request_from(bob, session))(*question), "another caller"
@@ -546,11 +548,11 @@ def test_only_so_much_is_remembered() -> None:
     acl, session = Acl(), Session(Caller())
     for index in range(3 * MOST_REMEMBERED):
         may_of(acl, request_from(session.caller, session))(Operation.READ, TOPIC, f"t-{index}")
-    assert session.remembered is not None and len(session.remembered._answers) <= MOST_REMEMBERED
-    before = len(session.remembered._answers)
+    assert session.remembered is not None and len(session.remembered._decisions) <= MOST_REMEMBERED
+    before = len(session.remembered._decisions)
     for length in (250, 32_000):
         may_of(acl, request_from(session.caller, session))(Operation.READ, TOPIC, "t" * length)
-    assert len(session.remembered._answers) == before, "names that are long take memory"
+    assert len(session.remembered._decisions) == before, "names that are long take memory"
 
 
 def test_whoever_allows_everything_is_not_asked(tmp_path: Path) -> None:

@@ -210,9 +210,9 @@ def test_a_request_of_a_replica_goes_to_the_quorum(tmp_path: Path, body: Any, re
     async def play(node: Listening) -> None:
         node.quorum.response = response
         call = to_request(body)
-        answer = await node.ask_controller(call.message)
+        envelope = await node.ask_controller(call.message)
         assert node.quorum.asked == [body]
-        assert from_response(call.api_key, call.version, answer) == (response, {})
+        assert from_response(call.api_key, call.version, envelope) == (response, {})
 
     scenario(tmp_path, play)
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.api.fetch.consumer import ConsumerFetch
 from odradek.apis.items import refuse, refuse_undone
 from odradek.apis.messages import request_type, response_type
-from odradek.apis.row import Answers
+from odradek.apis.row import Handling
 from odradek.apis.table import APIS, BROKER, CONTROLLER, SERVED
 from odradek.errors import ErrorCode, KafkaError
 from odradek.serving import registry
@@ -340,10 +340,10 @@ def failing(error: Exception, asynchronously: bool) -> Any:
         request.then(fail())
 
     def handle_later(request: Request, message: Any) -> Any:
-        responses = APIS[request.api_key].responses
-        if responses is Answers.IN_STEPS:
+        handling = APIS[request.api_key].handling
+        if handling is Handling.IN_STEPS:
             return handle_in_steps(request)
-        return fail() if responses is Answers.WAITS else request.then(fail())
+        return fail() if handling is Handling.WAITS else request.then(fail())
 
     return handle_later if asynchronously else handle
 

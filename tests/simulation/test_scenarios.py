@@ -144,7 +144,7 @@ async def test_18_a_damaged_metadata_log_stops_the_start_and_costs_no_log(
 async def test_19_a_fetch_that_waits_for_topics_deleted_together_is_answered_once(
     world: World, machine: Machine
 ) -> None:
-    """It was answered for each of them; the second answer raised in the middle of the deletion, which was never
+    """It was answered for each of them; the second response raised in the middle of the deletion, which was never
     finished, and the topic made again showed the old records."""
     alice, bob = await world.connect("alice", machine), await world.connect("bob", machine)
     topics = ["a", "b", "c"]

@@ -32,7 +32,7 @@ def test_a_new_entry_drops_what_conflicts(epochs: LeaderEpochs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("asked", "end"),
     [
         (-2, (-1, -1)),
         (-1, (-1, -1)),
@@ -44,11 +44,11 @@ def test_a_new_entry_drops_what_conflicts(epochs: LeaderEpochs) -> None:
         (5, (-1, -1)),
     ],
 )
-def test_where_an_epoch_ended(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
-    assert epochs.end_offset_for(asked, 55) == answer
+def test_where_an_epoch_ended(epochs: LeaderEpochs, asked: int, end: tuple[int, int]) -> None:
+    assert epochs.end_offset_for(asked, 55) == end
 
 
-def test_no_epochs_no_answers() -> None:
+def test_without_epochs_no_offset_is_found() -> None:
     epochs = LeaderEpochs(SimulatedFiles(), "/x")
     assert epochs.end_offset_for(0, 5) == (-1, -1)
     assert epochs.latest == epochs.epoch_for_offset(0) == -1

@@ -91,7 +91,7 @@ STRANGE_BATCHES = {
 
 
 @pytest.mark.parametrize("name", STRANGE_BATCHES)
-def test_whatever_lies_in_the_log_has_an_answer(name: str) -> None:
+def test_whatever_is_in_the_log_gets_a_response(name: str) -> None:
     log = new_log(SimulatedFiles(), D, LogConfig(index_interval_bytes=0))
     append(log, make_batch([b"before"], timestamps=[3]))
     append(log, bytearray(STRANGE_BATCHES[name]))

@@ -469,13 +469,13 @@ class Instance(ClusterClient):
                 response = connection.send(request, self._versions.end)
                 if tries < 2 and self.rng.random() < 0.12:
                     await self._lose_response(connection)
-                answer = await connection.until(response)
+                ended = await connection.until(response)
             except Disconnected:
                 tries += 1
                 self._coordinators.pop(TRANSACTION, None)
                 await self.pause(0.06)
                 continue
-            code = answer.error_code
+            code = ended.error_code
             if code == ErrorCode.NONE:
                 break
             if code not in COORDINATOR_AGAIN:
@@ -485,7 +485,7 @@ class Instance(ClusterClient):
                 self._check_is_fenced(attempt, "the end", code)
                 raise Fenced
             await self._try_again(TRANSACTION, code)
-        await self._ended(attempt, is_commit, answer, request, None if tries else newest)
+        await self._ended(attempt, is_commit, ended, request, None if tries else newest)
 
     async def _ended(
         self,

@@ -1,4 +1,4 @@
-"""The hand-written Fetch answer against the generated codec, in every version."""
+"""The hand-written Fetch response against the generated codec, in every version."""
 
 import random
 import uuid

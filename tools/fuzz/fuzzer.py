@@ -232,7 +232,7 @@ class Fuzzer:
         if not request.parts:
             return
         try:
-            self._pool.learn(read_answer(request))
+            self._pool.learn(read_response(request))
         except Exception as error:
             kind = f"api {request.api_key} v{request.version}"
             self._watcher.found(f"{kind}: a response that cannot be read: {error!r}", kind)
@@ -254,7 +254,7 @@ class Fuzzer:
         effect = self._dispatcher.dispatch(request, frame, header.body) or self._dispatcher.finish()
         if effect is not None:
             await effect
-        return read_answer(await asyncio.wait_for(answered, 10))
+        return read_response(await asyncio.wait_for(answered, 10))
 
     async def _prepare(self) -> None:
         await self._ask(CreateTopicsRequest([CreatableTopic(HEALTHY, 1, 1)]), 7)
@@ -299,7 +299,7 @@ class Fuzzer:
         self._outcome.health_checks += 1
 
 
-def read_answer(request: Request) -> Any:
+def read_response(request: Request) -> Any:
     parts = [
         part.file.read_at(part.position, part.length) if isinstance(part, Slice) else bytes(part)
         for part in request.parts or ()

@@ -109,7 +109,7 @@ def _id_of(text: str | None) -> UUID:
 
 def add_controller(cluster: Access, request: AddRaftVoterRequest) -> None:
     """Make a voter of a controller that follows the quorum (`voter_in`)."""
-    response = at_leader(cluster, request, AddRaftVoterResponse, lambda answer: answer.error_code)
+    response = at_leader(cluster, request, AddRaftVoterResponse, lambda response: response.error_code)
     check(response.error_code, response.error_message)
 
 
@@ -122,7 +122,7 @@ def remove_controller(cluster: Access, node_id: int, directory_id: str | None = 
     if directory_id is not None and directory_id != voters[0].directory_id:
         raise AdminError(f"node {node_id} votes with directory id {voters[0].directory_id}")
     request = RemoveRaftVoterRequest(None, node_id, _id_of(voters[0].directory_id))
-    response = at_leader(cluster, request, RemoveRaftVoterResponse, lambda answer: answer.error_code)
+    response = at_leader(cluster, request, RemoveRaftVoterResponse, lambda response: response.error_code)
     check(response.error_code, response.error_message)
     return voters[0].directory_id
 

@@ -15,7 +15,7 @@ from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVot
 
 
 async def handle(cluster: Cluster, request: Request, message: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    async def answer() -> AddRaftVoterResponse:
+    async def respond() -> AddRaftVoterResponse:
         check_cluster(cluster, message.cluster_id)
         key = ReplicaKey(message.voter_id, message.voter_directory_id)
         endpoints = tuple(Endpoint(item.name, item.host, item.port) for item in message.listeners)
@@ -23,5 +23,5 @@ async def handle(cluster: Cluster, request: Request, message: AddRaftVoterReques
         await cluster.quorum.change_voters(AddVoter(VoterNode(key, endpoints)), message.timeout_ms)
         return AddRaftVoterResponse(error_message=None)
 
-    response: AddRaftVoterResponse = await cluster.at_leader(request, message, answer)
+    response: AddRaftVoterResponse = await cluster.at_leader(request, message, respond)
     return response

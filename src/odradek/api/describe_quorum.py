@@ -27,10 +27,10 @@ METADATA_PARTITION = (METADATA_TOPIC, 0)
 async def handle(
     cluster: Cluster, request: Request, message: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    async def answer() -> DescribeQuorumResponse:
+    async def respond() -> DescribeQuorumResponse:
         return _describe(cluster, message)
 
-    response: DescribeQuorumResponse = await cluster.at_leader(request, message, answer)
+    response: DescribeQuorumResponse = await cluster.at_leader(request, message, respond)
     return response
 
 

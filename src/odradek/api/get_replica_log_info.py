@@ -30,14 +30,14 @@ def handle(
     count = 0
     for asked in message.topic_partitions or ():
         topic = services.cluster.image.topics_by_id.get(asked.topic_id)
-        answer = TopicPartitionLogInfo(asked.topic_id)
-        response.topic_partition_log_info_list.append(answer)
+        topic_info = TopicPartitionLogInfo(asked.topic_id)
+        response.topic_partition_log_info_list.append(topic_info)
         for index in asked.partitions:
             if count == MAX_PARTITIONS:
                 response.has_more_data = True
                 return response
             count += 1
-            answer.partition_log_info.append(
+            topic_info.partition_log_info.append(
                 _log_info(services, None if topic is None else topic.name, index)
             )
             yield

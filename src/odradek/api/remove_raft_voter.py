@@ -15,7 +15,7 @@ from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Remo
 async def handle(
     services: Services, request: Request, message: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
-    async def answer() -> RemoveRaftVoterResponse:
+    async def respond() -> RemoveRaftVoterResponse:
         check_cluster(services.cluster, message.cluster_id)
         key = ReplicaKey(message.voter_id, message.voter_directory_id)
         check_key(key)
@@ -23,5 +23,5 @@ async def handle(
         await services.cluster.quorum.change_voters(RemoveVoter(key), timeout_ms)
         return RemoveRaftVoterResponse(error_message=None)
 
-    response: RemoveRaftVoterResponse = await services.cluster.at_leader(request, message, answer)
+    response: RemoveRaftVoterResponse = await services.cluster.at_leader(request, message, respond)
     return response

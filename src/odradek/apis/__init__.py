@@ -1,6 +1,6 @@
 """Facts about each API besides what it does: one row for each, in one table.
 
-    row       the columns: versions, listeners, how it answers, where its items are, which access it needs
+    row       the columns: versions, listeners, how it is handled, where its items are, which access it needs
     table     the rows; ApiVersions and docs/COMPATIBILITY.md are made from them
     items     one algorithm over a row: refuse, divide, merge, cut and look through requests and responses by item
     messages  the message types of an API, imported when they are first needed

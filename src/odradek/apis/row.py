@@ -19,7 +19,7 @@ class ListenerKind(StrEnum):
     CONTROLLER = "controller"
 
 
-class Answers(Enum):
+class Handling(Enum):
     """The way in which the handler of an API works: `handle(services, request, message)`.
 
     It returns the response, or None if somebody else responds (`request.answer`) or if it waits for something before
@@ -86,7 +86,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     advertised_min_version: int
-    responses: Answers
+    handling: Handling
     access: Access
     items: tuple[Items, ...]
     copied: tuple[str, ...]  # fields of the request that its refusal repeats

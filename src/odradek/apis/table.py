@@ -13,8 +13,8 @@ from typing import Any
 from odradek.apis.row import (
     NEVER,
     Access,
-    Answers,
     Api,
+    Handling,
     Items,
     ListenerKind,
     Need,
@@ -25,7 +25,7 @@ from odradek.wire.messages.index import SCHEMAS, Schema
 
 BROKER, CONTROLLER = ListenerKind.BROKER, ListenerKind.CONTROLLER
 BROKERS, CONTROLLERS, BOTH = (BROKER,), (CONTROLLER,), (BROKER, CONTROLLER)
-AT_ONCE, WAITS, IN_STEPS = Answers.AT_ONCE, Answers.WAITS, Answers.IN_STEPS
+AT_ONCE, WAITS, IN_STEPS = Handling.AT_ONCE, Handling.WAITS, Handling.IN_STEPS
 TOPIC, GROUP, CLUSTER, TRANSACTION = (
     Resource.TOPIC,
     Resource.GROUP,
@@ -101,7 +101,7 @@ _BY_NAME: dict[str, Schema] = {schema.name: schema for schema in SCHEMAS.values(
 def _api(
     name: str,
     listeners: tuple[ListenerKind, ...],
-    responses: Answers,
+    handling: Handling,
     access: Access,
     *items: Items,
     module: str = "",
@@ -125,7 +125,7 @@ def _api(
         schema.min_version,
         schema.max_version if max_version is None else max_version,
         schema.min_version if advertised_min_version is None else advertised_min_version,
-        responses,
+        handling,
         access,
         items,
         copied,

@@ -30,7 +30,7 @@ HIGHEST_VERSIONS = {  # by name: a short command imports none of them
     "AddPartitionsToTxn": 3,
     "EndTxn": 4,
 }
-MAX_ANSWER_BYTES = 1 << 30
+MAX_RESPONSE_BYTES = 1 << 30
 NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
 
@@ -100,7 +100,7 @@ class Connection:
         try:
             self._receive_exactly(size := bytearray(SIZE.size))
             (length,) = SIZE.unpack(size)
-            if not SIZE.size <= length <= MAX_ANSWER_BYTES:
+            if not SIZE.size <= length <= MAX_RESPONSE_BYTES:
                 raise ProtocolError(f"a response of {length} bytes")
             self._receive_exactly(frame := bytearray(length))
             response = _read_response(memoryview(frame), pending)

@@ -60,12 +60,12 @@ class _Outgoing(NamedTuple):
     is_first: bool = False  # since `forget_offsets`
 
 
-class _Answer(NamedTuple):
+class _PartitionResponse(NamedTuple):
     code: ErrorCode
     base_offset: int  # negative: not said
 
 
-NO_ANSWER = _Answer(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+NO_RESPONSE = _PartitionResponse(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
 class _Lane:
@@ -88,13 +88,13 @@ class _Lane:
             request = _request(batches, self._timeout_ms, self._transactional_id)
             self._connection.send(request, ProduceResponse)
 
-    def responses(self) -> Iterator[tuple[_Outgoing, _Answer]]:
+    def responses(self) -> Iterator[tuple[_Outgoing, _PartitionResponse]]:
         while self._sent:
             response = self._connection.receive()
             assert isinstance(response, ProduceResponse)
-            responses = _answers(response)
+            responses = _responses_of(response)
             for outgoing in self._sent.popleft():
-                yield outgoing, responses.get(outgoing.partition, NO_ANSWER)
+                yield outgoing, responses.get(outgoing.partition, NO_RESPONSE)
             self.send()
 
 
@@ -245,7 +245,7 @@ class Producer:
         self._lanes = []
         self._unanswered = [outgoing for outgoing in self._unanswered if id(outgoing) not in written]
 
-    def _note_offset(self, outgoing: _Outgoing, response: _Answer) -> None:
+    def _note_offset(self, outgoing: _Outgoing, response: _PartitionResponse) -> None:
         if outgoing.is_first and response.code is ErrorCode.NONE and response.base_offset >= 0:
             self.first_offsets[outgoing.partition] = response.base_offset
 
@@ -274,9 +274,9 @@ def _request(batches: list[_Outgoing], timeout_ms: int, transactional_id: str | 
     )
 
 
-def _answers(response: ProduceResponse) -> dict[TopicPartition, _Answer]:
+def _responses_of(response: ProduceResponse) -> dict[TopicPartition, _PartitionResponse]:
     return {
-        TopicPartition(topic.name, one.index): _Answer(ErrorCode(one.error_code), one.base_offset)
+        TopicPartition(topic.name, one.index): _PartitionResponse(ErrorCode(one.error_code), one.base_offset)
         for topic in response.responses
         for one in topic.partition_responses
     }

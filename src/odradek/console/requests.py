@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.console.clusters import Console, WatchedCluster
     from odradek.console.sessions import Session
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Ask:
         user = (self.console.sessions.users or {}).get(self.session.user or "")
         return None if user is None else user.client
 
-    def recent(self, name: str, look: Callable[[Access], Answer]) -> Answer:
+    def recent(self, name: str, look: Callable[[Access], Result]) -> Result:
         """Return what `look` finds, shared for a moment with all who ask the same with the same settings."""
         return self.cluster.recent.look((name, self._client()), lambda: look(self.access()))
 

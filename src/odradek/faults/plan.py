@@ -170,7 +170,7 @@ def names_partitions(api: Api) -> bool:
 
 
 def _is_by_topic(api: Api, items: Items) -> bool:
-    """In every version, and with a code for each. A response to Fetch is spoilt where its topics are (`answers`)."""
+    """In every version, and with a code for each. A response to Fetch is spoilt where its topics are (`responses`)."""
     is_always_refused = items.refused_until == FOREVER or api is FETCH
     return items.resource is Resource.TOPIC and is_always_refused and has_codes(items, response_type(api.key))
 

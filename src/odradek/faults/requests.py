@@ -17,7 +17,7 @@ from odradek.apis.messages import request_type
 from odradek.apis.table import is_served, named
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
-from odradek.faults.responses import READS, SESSION_ERRORS, Answers, read_response, refusal, request_frame
+from odradek.faults.responses import READS, SESSION_ERRORS, Responses, read_response, refusal, request_frame
 from odradek.faults.wires import CLIENTS, Wires
 from odradek.serving.conversation import RequestHandler
 from odradek.serving.request import Request
@@ -72,7 +72,7 @@ class FaultyRequests:
         self._plan = plan
         self._connections = connections
         self._wires = wires
-        self._answers = Answers(services)
+        self._responses = Responses(services)
         self._actions: dict[Kind, Callable[[Met], Effect | None]] = {
             Kind.ANSWER: self._answer,
             Kind.DELAY: self._delay,
@@ -99,7 +99,7 @@ class FaultyRequests:
             if fault.concern.client_id == request.caller.client_id or (
                 fault.concern.client_id is None and is_client
             ):
-                division = self._answers.divide(request.api_key, request.version, message, fault.concern)
+                division = self._responses.divide(request.api_key, request.version, message, fault.concern)
                 if division is not None:
                     met = Met(fault, request, message, division, frame, body)
                     if not (met.wants_no_response and fault.kind in (Kind.DELAY, Kind.LOSE)):
@@ -233,8 +233,8 @@ class FaultyRequests:
 
         def answered(shadow: Request) -> None:
             response = read_response(met.api_key, met.version, shadow.parts or ())
-            spoilt = self._answers.spoil(met.message, response, fault.concern, fault.error)
+            spoilt = self._responses.spoil(met.message, response, fault.concern, fault.error)
             self._answer_with(met, spoilt)
 
-        message = None if fault.after_handling else self._answers.only_to_be_answered(met.message)
+        message = None if fault.after_handling else self._responses.only_to_be_answered(met.message)
         return self._handle(met, answered, message)

@@ -40,7 +40,7 @@ SESSION_ERRORS = (
 )
 
 
-class Answers:
+class Responses:
     """Knows the topics by their ids, and the partitions of fetch sessions."""
 
     def __init__(self, services: Services) -> None:

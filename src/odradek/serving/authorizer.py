@@ -17,7 +17,7 @@ from odradek.model import MAX_TOPIC_NAME_LENGTH, Caller
 if TYPE_CHECKING:
     from odradek.serving.request import Request
 
-MOST_REMEMBERED = 1_000  # answers for one connection
+MOST_REMEMBERED = 1_000  # decisions for one connection
 LONGEST_REMEMBERED = MAX_TOPIC_NAME_LENGTH  # names; anybody may ask for long ones, and nearly nobody has them
 DENIED = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -54,24 +54,24 @@ class AllowAll:
 class Remembered:
     """Decisions of an authorizer about the caller of one connection."""
 
-    __slots__ = ("_answers", "_authorizer", "caller", "generation")
+    __slots__ = ("_authorizer", "_decisions", "caller", "generation")
 
     def __init__(self, authorizer: Authorizer, caller: Caller) -> None:
         self._authorizer = authorizer
-        self._answers: dict[tuple[Operation, Resource, str | None], bool] = {}
+        self._decisions: dict[tuple[Operation, Resource, str | None], bool] = {}
         self.caller = caller
         self.generation = authorizer.generation
 
     def may(self, operation: Operation, resource: Resource, name: str | None) -> bool:
         key = operation, resource, name
-        response = self._answers.get(key)
-        if response is None:
-            response = self._authorizer.may(self.caller, operation, resource, name)
+        is_allowed = self._decisions.get(key)
+        if is_allowed is None:
+            is_allowed = self._authorizer.may(self.caller, operation, resource, name)
             if name is None or len(name) <= LONGEST_REMEMBERED:
-                if len(self._answers) >= MOST_REMEMBERED:
-                    self._answers.clear()
-                self._answers[key] = response
-        return response
+                if len(self._decisions) >= MOST_REMEMBERED:
+                    self._decisions.clear()
+                self._decisions[key] = is_allowed
+        return is_allowed
 
 
 def check_has_acls(authorizer: Authorizer) -> None:

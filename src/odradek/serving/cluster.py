@@ -138,15 +138,15 @@ class Cluster:
         return response
 
     async def at_leader(
-        self, request: Request, message: Message, response: Callable[[], Awaitable[Any]]
+        self, request: Request, message: Message, respond: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Handle the request here if this node leads the quorum, otherwise forward it. A request on a controller
         listener is always handled here: its sender looks for the leader itself.
         """
         if self.is_for_controller(request) or self.leads:
-            return await response()
+            return await respond()
 
         async def answer_here(message: Message, version: int, caller: Caller) -> Any:
-            return await response()
+            return await respond()
 
         return await self.metadata.forward(message, request.version, request.caller, answer_here)

@@ -4,7 +4,7 @@ Requests come from connections (`dispatch`), out of Envelopes, from this node to
 All of them are counted, authorized and refused alike. A request from a connection gets its response there; one that is
 asked here (`ask`) gets it as a message, unless the API has a codec of its own.
 
-The row of an API says how its handler works (`row.Answers`), and which access it needs (`access`). What is denied, or
+The row of an API says how its handler works (`row.Handling`), and which access it needs (`access`). What is denied, or
 hidden from the caller, changes the response when it leaves (`reply`). Produce and Fetch ask for each topic themselves.
 Produce requests that arrived together are handled as one (see `api.produce`).
 """
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.apis.messages import request_type
-from odradek.apis.row import Answers, Api, ListenerKind, May, Need
+from odradek.apis.row import Api, Handling, ListenerKind, May, Need
 from odradek.apis.table import SERVED, is_served, name_of, named
 from odradek.errors import ProtocolError
 from odradek.host.metrics import ApiCount
@@ -32,7 +32,7 @@ from odradek.wire.produce import ProduceRequest
 if TYPE_CHECKING:
     from odradek.serving.services import Services
 
-AT_ONCE, WAITS = Answers.AT_ONCE, Answers.WAITS
+AT_ONCE, WAITS = Handling.AT_ONCE, Handling.WAITS
 API_VERSIONS, PRODUCE = named("ApiVersions").key, named("Produce").key
 
 Effect = Awaitable[None]
@@ -45,7 +45,7 @@ class Route(NamedTuple):
     api: Api
     message_type: type[Message]
     handle: Callable[[Request, Any], Any]
-    responses: Answers
+    handling: Handling
     counter: ApiCount
     is_asked_here: bool  # whether its caller may have what it asks for; else the handler asks
     access: Callable[[Any, int, May], tuple[Need, ...]] | None  # where the needs depend on the request
@@ -93,7 +93,7 @@ class Road:
             api,
             message_type,
             handle,
-            api.responses,
+            api.handling,
             self._services.node.metrics.of_api(api_key),
             self._kind not in access.asked_by_handler,
             getattr(module, access.function) if access.function else None,
@@ -118,11 +118,11 @@ class Road:
         return self._handle(route, request, message)
 
     def _handle(self, route: Route, request: Request, message: Message) -> Effect | None:
-        responses = route.responses
+        handling = route.handling
         try:
-            if responses is AT_ONCE:
+            if handling is AT_ONCE:
                 response = route.handle(request, message)
-            elif responses is WAITS:
+            elif handling is WAITS:
                 return self._finish(request, message, route.handle(request, message))
             else:
                 steps: Steps[Message | None] = route.handle(request, message)

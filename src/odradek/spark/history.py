@@ -48,7 +48,7 @@ class History:
         return {key: min(offset, begin) for key, (offset, begin) in begun.items() if begin is not None}
 
     def begin_of(self, key: TopicPartition) -> int | None:
-        """The first offset that a partition's archive answers for; None without one."""
+        """The first offset that a partition's archive covers; None without one."""
         snapshot = self._snapshot(key.topic)
         if snapshot is None or key.partition not in snapshot.ends:
             return None

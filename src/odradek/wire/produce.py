@@ -30,7 +30,7 @@ _INT32 = Struct(">i")
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _BEFORE_TOPICS = Struct(">hii")  # acks, timeout, number of topics
 _INDEX_AND_SIZE = Struct(">ii")
-_ANSWER = Struct(">ihqqq")  # index, error, base offset, log append time, log start offset
+_PARTITION_RESPONSE = Struct(">ihqqq")  # index, error, base offset, log append time, log start offset
 _ANSWER_V4 = Struct(">ihqq")
 NULL_INT16 = b"\xff\xff"
 NO_ELEMENTS = bytes(4)
@@ -291,7 +291,9 @@ def _encode_one_response(
     return (
         RESPONSE_START.pack(size, correlation_id)
         + before
-        + _ANSWER.pack(response.index, 0, response.base_offset, response.time_ms, response.log_start_offset)
+        + _PARTITION_RESPONSE.pack(
+            response.index, 0, response.base_offset, response.time_ms, response.log_start_offset
+        )
         + behind
     )
 
@@ -302,8 +304,8 @@ def _around_one_response(version: int, name: str, topic_id: UUID) -> tuple[int, 
     topic = ProducedTopic(name, topic_id, [ProducedPartition(0)])
     frame = bytes(drain(encode_responses_in_steps(version, 0, [topic])))
     (size,) = SIZE.unpack_from(frame)
-    start = frame.index(_ANSWER.pack(0, 0, -1, -1, -1))
-    return size, frame[RESPONSE_START.size : start], frame[start + _ANSWER.size :]
+    start = frame.index(_PARTITION_RESPONSE.pack(0, 0, -1, -1, -1))
+    return size, frame[RESPONSE_START.size : start], frame[start + _PARTITION_RESPONSE.size :]
 
 
 def encode_responses_in_steps(
@@ -362,7 +364,7 @@ def _write_partition(
     if version < LOG_START_SINCE:
         out += _ANSWER_V4.pack(response.index, response.error_code, response.base_offset, response.time_ms)
         return
-    out += _ANSWER.pack(
+    out += _PARTITION_RESPONSE.pack(
         response.index, response.error_code, response.base_offset, response.time_ms, response.log_start_offset
     )
     if response.error_code == 0:

@@ -1,7 +1,7 @@
 """A seeded world of consumers that join, leave, pause, crash and come back, and coordinators that fail.
 
 Clients behave as KIP-848 asks of them: they stop reading before they say so, start reading only what they
-are given, and start over when they are fenced. Requests and answers get lost, appends fail, topics come, grow
+are given, and start over when they are fenced. Requests and responses get lost, appends fail, topics come, grow
 and go.
 
 After every event `check` looks at what must always hold:

@@ -103,7 +103,7 @@ class World(CoordinatorWorld[GroupCoordinator]):
         return self.responses.pop(self.post(request, version, client_id, host), None)
 
     def post(self, request: Any, version: int, client_id: str = "client", host: str = "host") -> int:
-        """Answers the token under which the response will be in `answers`."""
+        """Return the token under which the response will be in `responses`."""
         token = next(self._tokens)
         self.last_records = []
         caller = Caller(address=host, client_id=client_id)

@@ -192,7 +192,7 @@ def test_wrong_epochs_are_fenced_and_epoch_0_starts_over() -> None:
     assert snapshot(world.group) == before, "it is where it was"
 
 
-def test_a_lost_answer_is_made_up_for() -> None:
+def test_a_lost_response_is_made_up_for() -> None:
     world = World(foo=2)
     one = Client(world, "one", "foo")
     one.join()

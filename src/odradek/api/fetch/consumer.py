@@ -42,7 +42,7 @@ class ConsumerFetch:
         if parts.selects_by_rack:
             self._rack = message.rack_id
         self.partitions = list(session.partitions.values())  # to be read, in this order
-        self._answers: list[tuple[Wanted, Fetched]] = []  # what was read of each of them
+        self._responses: list[tuple[Wanted, Fetched]] = []  # what was read of each of them
         self._size = 0  # of all records in them
         self._ends_wait = False  # something has to be told at once
 
@@ -51,7 +51,7 @@ class ConsumerFetch:
     def read(self, partitions: Iterable[Wanted]) -> None:
         for wanted in partitions:
             response = self.read_partition(wanted, self._size)
-            self._answers.append((wanted, response))
+            self._responses.append((wanted, response))
             self._size += response.length
             if response.error_code or response.divergence is not None or response.preferred_replica >= 0:
                 self._ends_wait = True
@@ -61,7 +61,10 @@ class ConsumerFetch:
         """To respond now: there is nothing to wait for, or the client does not wait."""
         message = self._message
         return (
-            self._size >= self._min_bytes or self._ends_wait or message.max_wait_ms <= 0 or not self._answers
+            self._size >= self._min_bytes
+            or self._ends_wait
+            or message.max_wait_ms <= 0
+            or not self._responses
         )
 
     def read_partition(self, wanted: Wanted, size_so_far: int) -> Fetched:
@@ -108,7 +111,7 @@ class ConsumerFetch:
             if wait.is_over:
                 return
             position = len(wait)
-            response = self._answers[position][1]
+            response = self._responses[position][1]
             if self._news is not None and wanted.has_news(response):
                 self._news.add(position)
             try:
@@ -125,9 +128,9 @@ class ConsumerFetch:
     def _woken(self, position: int, error: ErrorCode) -> None:
         """Read one partition again, and keep what was read of the others."""
         assert self._wait is not None
-        wanted, before = self._answers[position]
+        wanted, before = self._responses[position]
         response = self.read_partition(wanted, self._size - before.length)
-        self._answers[position] = wanted, response
+        self._responses[position] = wanted, response
         self._size += response.length - before.length
         if response.error_code or response.divergence is not None or response.preferred_replica >= 0:
             self._ends_wait = True
@@ -141,15 +144,15 @@ class ConsumerFetch:
     def _finish(self, is_fresh: bool = False) -> None:
         """Respond after a wait. `is_fresh` if all that has data was read just now."""
         assert self._wait is not None
-        positions: Sequence[int] = range(len(self._answers))
-        if self._news is not None and len(self._wait) == len(self._answers):
+        positions: Sequence[int] = range(len(self._responses))
+        if self._news is not None and len(self._wait) == len(self._responses):
             positions = sorted(self._news)
         self._wait.end()
         try:
             if not is_fresh:
                 self._read_again(positions)
-            if len(positions) < len(self._answers):
-                self._answers = [self._answers[position] for position in positions]
+            if len(positions) < len(self._responses):
+                self._responses = [self._responses[position] for position in positions]
             self.answer()
         except Exception as error:
             answer_error(self._request, self._message, error)
@@ -158,20 +161,20 @@ class ConsumerFetch:
         """Read those with data again: files may have been replaced meanwhile, and there is one limit for all."""
         size = 0
         for position in positions:
-            wanted, response = self._answers[position]
+            wanted, response = self._responses[position]
             if response.length:
                 response = self.read_partition(wanted, size)
-                self._answers[position] = wanted, response
+                self._responses[position] = wanted, response
                 size += response.length
 
     # --- responding ---
 
     def answer(self) -> None:
         metered = self._request.metered
-        if metered is not None and not metered.fetched(self._request, _size_of(self._answers)):
+        if metered is not None and not metered.fetched(self._request, _size_of(self._responses)):
             respond_throttled(self._request, self._session)
             return
-        respond(self._request, self._session, self._answers)
+        respond(self._request, self._session, self._responses)
 
 
 def _size_of(responses: Iterable[tuple[Wanted, Fetched]]) -> int:

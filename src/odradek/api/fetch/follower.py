@@ -52,7 +52,7 @@ class FollowerFetch:
         known.fetched(named, now_ms)
         self._known = known
         self.partitions = known.take_due()  # to be read
-        self._answers: dict[Wanted, Fetched] = {}
+        self._responses: dict[Wanted, Fetched] = {}
         self._size = 0  # of all records in them
         self._ends_wait = False  # something has to be told at once
 
@@ -63,9 +63,9 @@ class FollowerFetch:
             self._look_at(wanted, self.read_first)
 
     def _look_at(self, wanted: Wanted, read: Callable[[Wanted, int], Fetched]) -> None:
-        before = self._answers.get(wanted)
+        before = self._responses.get(wanted)
         size_of_others = self._size - (before.length if before is not None else 0)
-        response = self._answers[wanted] = read(wanted, size_of_others)
+        response = self._responses[wanted] = read(wanted, size_of_others)
         self._size = size_of_others + response.length
         if (
             response.error_code
@@ -173,7 +173,7 @@ class FollowerFetch:
                 if leader is None or leader.closed_with:
                     self.woken(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     return
-                if leader.log.end_offset > wanted.asked.fetch_offset and not self._answers[wanted].length:
+                if leader.log.end_offset > wanted.asked.fetch_offset and not self._responses[wanted].length:
                     self._look_at(wanted, self.read_partition)
                     if self._ends_wait or self._size >= self._message.min_bytes:
                         self.answer()
@@ -183,7 +183,7 @@ class FollowerFetch:
     def _watch_due(self, wanted: Wanted, leader: Leader) -> None:
         """Not what a quota holds back: that does not depend on what is appended."""
         has_all = leader.log.end_offset == wanted.asked.fetch_offset
-        if has_all or self._answers[wanted].length:
+        if has_all or self._responses[wanted].length:
             self._known.watch(wanted, leader, has_all)
 
     def woken(self, error: ErrorCode) -> None:
@@ -217,7 +217,7 @@ class FollowerFetch:
         try:
             if self._throttled is not None:
                 self._throttled.sent(self._parts.steady_ms())
-            respond(self._request, self._session, list(self._answers.items()))
+            respond(self._request, self._session, list(self._responses.items()))
         except Exception as error:
             answer_error(self._request, self._message, error)
 

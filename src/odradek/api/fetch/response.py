@@ -15,12 +15,12 @@ from odradek.wire.fetch_response import FetchedTopic, encode_fetch_response, enc
 
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 
-Answers = Sequence[tuple[Wanted, Fetched]]
+Responses = Sequence[tuple[Wanted, Fetched]]
 Topics = dict[TopicKey, FetchedTopic[Slice | bytearray]]
 NO_TOPICS: list[FetchedTopic[bytes]] = []
 
 
-def respond(request: Request, session: FetchSession, responses: Answers) -> None:
+def respond(request: Request, session: FetchSession, responses: Responses) -> None:
     if len(responses) > MANY_PARTITIONS:
         request.answer_in_steps(_encode(request, session, responses))
         return
@@ -51,7 +51,7 @@ def refuse_whole(request: Request, error: ErrorCode) -> None:
     request.answer_parts(parts)
 
 
-def _encode(request: Request, session: FetchSession, responses: Answers) -> Steps[Sequence[Part]]:
+def _encode(request: Request, session: FetchSession, responses: Responses) -> Steps[Sequence[Part]]:
     topics: Topics = {}
     yield from in_pieces(responses, partial(_tell, session, topics))
     found, throttle_ms = list(topics.values()), request.throttle_ms
@@ -61,7 +61,7 @@ def _encode(request: Request, session: FetchSession, responses: Answers) -> Step
     )
 
 
-def _tell(session: FetchSession, topics: Topics, responses: Answers) -> None:
+def _tell(session: FetchSession, topics: Topics, responses: Responses) -> None:
     """Put what is new into the response, and remember that the client knows it."""
     for wanted, response in responses:
         if session.is_incremental and not response.length and not wanted.has_news(response):

@@ -7,14 +7,14 @@
 const token = () => document.querySelector('meta[name="csrf-token"]').content;
 
 export async function send(method, address, body) {
-  const answer = await fetch(address, {
+  const response = await fetch(address, {
     method,
     headers: { "X-CSRF-Token": token(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  const isJson = (answer.headers.get("content-type") || "").startsWith("application/json");
-  const said = isJson ? await answer.json() : { error: await answer.text() };
-  if (!answer.ok) throw new Error(said.error || `the console answered ${answer.status}`);
+  const isJson = (response.headers.get("content-type") || "").startsWith("application/json");
+  const said = isJson ? await response.json() : { error: await response.text() };
+  if (!response.ok) throw new Error(said.error || `the console answered ${response.status}`);
   return said;
 }
 

@@ -20,10 +20,10 @@ function isInUse(section) {
 
 // The body of the part of a page that refreshes, or null. Who has logged out elsewhere gets the login.
 export async function fragment(address) {
-  const answer = await fetch(address, { headers: { "X-Fragment": "1" } });
-  if (answer.redirected) location.reload();
-  if (!answer.ok || answer.redirected) return null;
-  return new DOMParser().parseFromString(await answer.text(), "text/html").body;
+  const response = await fetch(address, { headers: { "X-Fragment": "1" } });
+  if (response.redirected) location.reload();
+  if (!response.ok || response.redirected) return null;
+  return new DOMParser().parseFromString(await response.text(), "text/html").body;
 }
 
 export async function refresh(section, address = location.href) {

@@ -74,9 +74,9 @@ async function follow() {
   try {
     if (!document.hidden) {
       const query = new URLSearchParams({ ...chosen(), after: newer, limit: 200 });
-      const answer = await fetch(`${table.dataset.api}/messages?${query}`);
-      const said = await answer.json();
-      if (!answer.ok) throw new Error(said.error);
+      const response = await fetch(`${table.dataset.api}/messages?${query}`);
+      const said = await response.json();
+      if (!response.ok) throw new Error(said.error);
       add(said.records, true);
       newer = said.newer;
       progress.textContent = `Following; ${body.rows.length} records shown.`;
@@ -116,10 +116,10 @@ function downloadsFollow() {
 async function watch(id, number) {
   let count = 0;
   while (number === latest) {
-    const answer = await fetch(`${table.dataset.api}/searches/${id}?after=${count}`);
-    const said = await answer.json();
+    const response = await fetch(`${table.dataset.api}/searches/${id}?after=${count}`);
+    const said = await response.json();
     if (number !== latest) return;
-    if (!answer.ok) throw new Error(said.error);
+    if (!response.ok) throw new Error(said.error);
     add(said.records, false);
     count = said.count;
     meter.value = said.total ? said.scanned / said.total : 0;

@@ -13,12 +13,12 @@ MOST_KEPT = 100
 FRESH_S = 1.0
 SHARE = 10  # asking takes at most this part of the time
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass
 class Kept:
-    answer: Any = None
+    result: Any = None
     until_s: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -28,7 +28,7 @@ class Recent:
         self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def look(self, key: Hashable, ask: Callable[[], Answer]) -> Answer:
+    def look(self, key: Hashable, ask: Callable[[], Result]) -> Result:
         """Return what `ask` returned a moment ago, or what it returns now. The key names who asks, if that makes a
         difference.
         """
@@ -40,11 +40,11 @@ class Recent:
         with kept.lock:
             began_s = time.monotonic()
             if began_s >= kept.until_s:
-                kept.answer = ask()
+                kept.result = ask()
                 ended_s = time.monotonic()
                 kept.until_s = ended_s + max(FRESH_S, SHARE * (ended_s - began_s))
-            response: Answer = kept.answer
-            return response
+            result: Result = kept.result
+            return result
 
     def forget(self) -> None:
         """Something was changed from here, and whoever did it wants to see that."""

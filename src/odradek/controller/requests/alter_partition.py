@@ -47,8 +47,8 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Alt
     records: Records = []
     response = AlterPartitionResponse()
     for item in request.topics:
-        answer = TopicDataInResponse(item.topic_id)
-        response.topics.append(answer)
+        altered = TopicDataInResponse(item.topic_id)
+        response.topics.append(altered)
         topic = image.topics_by_id.get(item.topic_id)
         rules = None if topic is None else rules_of(image, topic, terms.config)
         for wanted in item.partitions:
@@ -58,9 +58,9 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Alt
             else:
                 error = _why_not(image, request, wanted, partition)
             if error or partition is None or rules is None:
-                answer.partitions.append(PartitionDataInResponse(wanted.partition_index, error))
+                altered.partitions.append(PartitionDataInResponse(wanted.partition_index, error))
             else:
-                answer.partitions.append(
+                altered.partitions.append(
                     _alter(image, item.topic_id, wanted, partition, rules, active, records)
                 )
     return records, response

@@ -173,7 +173,7 @@ class Shards(Coordinators, Generic[AnyCoordinator]):
             shard.runner.handle(message, request.version, request.caller, token)
 
     def _nowhere(self, message: Any, version: int) -> Any:
-        """The response if there is no shard here: what an empty one would answer, or NOT_COORDINATOR."""
+        """The response if there is no shard here: that of an empty one, or NOT_COORDINATOR."""
         if self._topic_exists:
             return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
         return self._of_nothing(message, version)
@@ -278,10 +278,10 @@ class Gathering:
     def __init__(self, respond: Token, count: int) -> None:
         self._respond = respond
         self._missing = count
-        self._answers: list[Any] = [None] * count
+        self._responses: list[Any] = [None] * count
 
     def add(self, place: int, response: Any) -> None:
-        self._answers[place] = response
+        self._responses[place] = response
         self._missing -= 1
         if self._missing == 0:
-            self._respond(join(self._answers))
+            self._respond(join(self._responses))

@@ -62,7 +62,7 @@ LONGEST_PAUSE_SECONDS = 0.02
 CONCURRENT_PATIENCE_SECONDS = 0.1
 
 Errors = Mapping[TopicPartition, ErrorCode]  # of the partitions that were not verified
-Answers = ErrorCode | Mapping[str, Errors]  # by transactional id, or one for all
+Outcomes = ErrorCode | Mapping[str, Errors]  # by transactional id, or one for all
 
 # Producers of all ages retry NOT_ENOUGH_REPLICAS, and do not look for another leader because of it.
 TRY_AGAIN = frozenset(
@@ -293,13 +293,13 @@ class AskedCoordinator:
             errors = self._failed(error)
         self._heard(questions, errors)
 
-    def _heard(self, questions: Mapping[str, Question], responses: Answers) -> None:
+    def _heard(self, questions: Mapping[str, Question], outcomes: Outcomes) -> None:
         self._under_way -= 1
         self._maybe_send_soon()
         for transactional_id, question in questions.items():
-            if isinstance(responses, ErrorCode):
-                question.refuse(responses)
-            elif (errors := responses.get(transactional_id)) is None:
+            if isinstance(outcomes, ErrorCode):
+                question.refuse(outcomes)
+            elif (errors := outcomes.get(transactional_id)) is None:
                 question.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
                 question.reply(errors)
@@ -327,7 +327,7 @@ class AskedCoordinator:
         )
 
 
-def _errors_of(response: Message) -> Answers:
+def _errors_of(response: Message) -> Outcomes:
     assert isinstance(response, AddPartitionsToTxnResponse)
     if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return ErrorCode.INVALID_TXN_STATE  # that is between the brokers, and not for the client
