@@ -8,7 +8,7 @@ NODE, RULES = "tests/serving/test_acls.py", "tests/acls/test_rules.py"
 PLANTED = [
     planted(
         "open-entrance",
-        "a request out of an Envelope is handled without asking who sent it",
+        "a request in an Envelope is handled without checking who sent it",
         swapping("serving.road:Road.ask", "self.take(...)", "self._handle(route, request, message)"),
         script=f"{NODE}::test_an_envelope_needs",
     ),

@@ -86,7 +86,7 @@ REPLICATION = [
     ),
     planted(
         "partition-epoch",
-        "the controller takes an ISR that was proposed to an older registration",
+        "the controller accepts an ISR that was proposed to an older registration",
         swapping(
             "controller.requests.alter_partition:_why_not",
             "wanted.partition_epoch < partition.partition_epoch",
@@ -95,7 +95,7 @@ REPLICATION = [
     ),
     planted(
         "to-high-watermark",
-        "a follower cuts its log to the high watermark that it knows",
+        "a follower truncates its log to the high watermark that it knows",
         afterwards(
             "replication.follower:Follower.__init__",
             "if log.segments: log.truncate_to(self.high_watermark)",
@@ -108,23 +108,23 @@ REPLICATION = [
     ),
     planted(
         "latest",
-        "a new leader answers ListOffsets before it knows its high watermark",
+        "a new leader responds to ListOffsets before it knows its high watermark",
         returning("api.list_offsets:Search._check_high_watermark", "None"),
     ),
     planted(
         "epoch-kept",
-        "a leader that was restarted goes on in the epoch of its earlier life",
+        "a restarted leader continues in the epoch of its earlier life",
         never("services.partitions.local_partitions:LocalPartitions._give_role", "_is_registered"),
     ),
     planted(
         "producer-state",
-        "what producers had sent is remembered though it was cut off",
+        "producers' batches are remembered though they were truncated",
         swapping("storage.log.log:Log.truncate_to", "self._rebuild_producers", "(lambda: None)"),
         script="tests/cluster/test_cluster_histories.py::test_a_leader_whose_log_was_cut",
     ),
     planted(
         "old-ack",
-        "whoever waits for an acknowledgement gets it when the epoch is over",
+        "a producer that waits for an acknowledgement gets it when the epoch ends",
         swapping(
             "replication.leader:Leader.close",
             "self._offset_waiters.end(...)",
@@ -133,12 +133,12 @@ REPLICATION = [
     ),
     planted(
         "elr",
-        "where the ISR is empty any replica is elected, eligible or not",
+        "if the ISR is empty, any replica is elected, eligible or not",
         beforehand("controller.elections:_elect", "elr = partition.replicas"),
     ),
     planted(
         "coordinator",
-        "a coordinator goes on answering when its partition has another leader",
+        "a coordinator keeps responding when its partition has another leader",
         beforehand(
             "services.coordination.shards:Shards.new_role",
             "if replica.topic_partition.topic == self._topic.name:\n"
@@ -148,17 +148,17 @@ REPLICATION = [
     ),
     planted(
         "min-isr",
-        "min.insync.replicas is not looked at",
+        "min.insync.replicas is ignored",
         afterwards("replication.leader:Leader._count_isr", "self.has_enough_replicas = bool(self.isr)"),
     ),
     planted(
         "unclean",
-        "leaders are elected uncleanly though the topic does not allow that",
+        "leaders are elected uncleanly though the topic does not allow it",
         swapping("controller.elections:rules_of", "Election.ONLINE", "Election.UNCLEAN"),
     ),
     planted(
         "unclean-follower",
-        "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
+        "a follower does not truncate what it regards as committed, though its leader was elected uncleanly",
         swapping(
             "replication.follower:Follower.truncate",
             "log.truncate_to(...)",
@@ -183,7 +183,7 @@ REPLICATION = [
 UPKEEP = [
     planted(
         "eager-compaction",
-        "compaction goes on beyond what is committed",
+        "compaction continues beyond what is committed",
         swapping(
             "services.upkeep.compactor:Compactor._choose",
             "replica.last_stable_offset",
@@ -201,7 +201,7 @@ UPKEEP = [
     ),
     planted(
         "deletion-early",
-        "DeleteRecords is answered once the leader has deleted the records",
+        "the response to DeleteRecords is sent once the leader has deleted the records",
         returning("replication.leader:Leader.low_watermark", "self.log.log_start_offset"),
         among="deleted",
     ),
@@ -299,7 +299,7 @@ DISKS = [
     ),
     planted(
         "recovery-shortest",
-        "after all in-sync replicas were killed, the one with the least of the log leads",
+        "after all in-sync replicas were killed, the one with the shortest log leads",
         assigning("controller.recovery:choose_leader", "best", "min(told, key=order)"),
     ),
     planted(

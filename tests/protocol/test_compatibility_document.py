@@ -30,8 +30,8 @@ def test_nothing_is_said_to_be_missing_that_is_described_further_down() -> None:
 
 
 def test_what_kafka_answers_about_a_topic_that_is_being_created() -> None:
-    """Kafka 4 has no topic yet when it answers (AutoTopicCreationManager), so it has no leaders to wait for either."""
-    (sentence,) = re.findall(r"Kafka answers\s+(\w+) first", document())
+    """Kafka 4 has no topic yet when it responds (AutoTopicCreationManager), so it has no leaders to wait for either."""
+    (sentence,) = re.findall(r"Kafka responds\s+(\w+) first", document())
     assert sentence == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
     assert "LEADER_NOT_AVAILABLE" not in document() + compatibility.docstring("metadata")
 

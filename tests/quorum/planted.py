@@ -10,7 +10,7 @@ from tests.planting.planted import planted
 PLANTED = [
     planted(
         "vote-before-it-is-persisted",
-        "messages leave before the vote and the epoch that they speak of are on disk",
+        "messages leave before the vote and the epoch that they mention are on disk",
         without("raft.driver:Driver._perform", "self._write"),
         judging(
             "raft.driver:Driver._perform",
@@ -64,7 +64,7 @@ PLANTED = [
     ),
     planted(
         "sync-that-does-nothing",
-        "the log is taken to be synced although its file was not",
+        "the log is regarded as synced although its file was not",
         beforehand("storage.disk.sync:_attempt", "dirty = dirty[1:]"),
     ),
     planted(
@@ -74,7 +74,7 @@ PLANTED = [
     ),
     planted(
         "truncation-below-the-high-watermark",
-        "a follower cuts the whole epoch in which the logs diverge, committed or not",
+        "a follower truncates the whole epoch in which the logs diverge, committed or not",
         assigning("raft.core:Raft._truncate", "offset", "self.log.end_of(diverging.epoch - 1).offset"),
         never("raft.core:Raft._truncate", "high_watermark"),
     ),
@@ -101,12 +101,12 @@ PLANTED = [
     ),
     planted(
         "pre-vote-disturbs",
-        "pre-votes are granted although the leader is heard of",
+        "pre-votes are granted although the leader is alive",
         swapping("raft.roles:Follower.grants", "self.has_fetched", "False"),
     ),
     planted(
         "parked-fetch-answered-by-a-resigned-leader",
-        "a leader that resigns answers its parked fetches as if it still led",
+        "a leader that resigns responds to its parked fetches as if it still led",
         swapping(
             "raft.replica:Replica._become",
             "self._refuse_fetch(...)",
@@ -115,7 +115,7 @@ PLANTED = [
     ),
     planted(
         "torn-run-stops-the-start",
-        "nothing says that batches were written without a sync between them",
+        "it is not recorded that batches were written without a sync between them",
         without("raft.store:QuorumStore.append_fetched", "_note_run"),
         script="tests/raft/test_quorum_store.py::test_of_batches_without_a_sync",
     ),
@@ -127,7 +127,7 @@ PLANTED = [
     ),
     planted(
         "failed-sync-counts",
-        "a sync that failed is taken for one that did not",
+        "a failed sync is taken for a successful one",
         beforehand("storage.disk.sync:Durability.complete", "error = None"),
     ),
     planted(
@@ -142,7 +142,7 @@ PLANTED = [
     ),
     planted(
         "synced-but-not-written-down",
-        "nothing says after a kill how far the log was synced, so that damage looks like a torn end",
+        "after a kill it is unknown how far the log was synced, so damage looks like a torn end",
         without("raft.store:QuorumStore._note_synced", "_synced.advance"),
     ),
     planted(
@@ -152,7 +152,7 @@ PLANTED = [
     ),
     planted(
         "truncation-leaves-the-synced-offset",
-        "a log is cut, and the file beside it still says that what is gone was synced",
+        "a log is truncated, and the file beside it still says that what is gone was synced",
         without("raft.store:QuorumStore._lower_to", "_synced.lower"),
     ),
 ]

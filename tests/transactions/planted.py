@@ -45,7 +45,7 @@ PLANTED = [
     ),
     planted(
         "late-produce",
-        "a Produce of a transaction that has ended is taken, by its partition and by the coordinator",
+        "a Produce of a transaction that has ended is accepted, by its partition and by the coordinator",
         swapping(
             "storage.producers.state:Producers.check",
             "header.producer_epoch < producer.epoch",
@@ -85,7 +85,7 @@ PLANTED = [
     ),
     planted(
         "fenced",
-        "the coordinator takes the requests of a producer that was fenced",
+        "the coordinator accepts the requests of a producer that was fenced",
         OLDER_EPOCHS_PASS,
         judging(
             "coordinators.transactions.ending:judge",
@@ -110,12 +110,12 @@ PLANTED = [
     ),
     planted(
         "truncated-producers",
-        "a log that is cut forgets its producers",
+        "a log that is truncated forgets its producers",
         swapping("storage.log.log:Log.truncate_to", "self._rebuild_producers", "self.producers.clear"),
     ),
     planted(
         "untruncated-index",
-        "a log that is cut keeps the aborted transactions that were cut off in its index",
+        "a log that is truncated keeps the aborted transactions that are gone in its index",
         without("storage.segments.segment:Segment.truncate_to", "aborted.truncate_to"),
     ),
     planted(
@@ -135,7 +135,7 @@ PLANTED = [
     ),
     planted(
         "retried-commit",
-        "a commit that is asked for again is reported as not possible",
+        "a commit that is requested again is reported as impossible",
         swapping(
             "coordinators.transactions.ending:judge_by_raised_epoch",
             "_ended_so(...)",
@@ -144,7 +144,7 @@ PLANTED = [
     ),
     planted(
         "epochs",
-        "a producer whose epochs are used up goes on with the last one",
+        "a producer whose epochs are exhausted continues with the last one",
         returning("coordinators.transactions.transaction:Transaction.is_epoch_exhausted", "False"),
     ),
     planted(
@@ -169,7 +169,7 @@ PLANTED = [
     ),
     planted(
         "zombie",
-        "the offsets of whoever is no member any more are taken in a transaction",
+        "the offsets of a former member are accepted in a transaction",
         returning("coordinators.offsets:Offsets._check_transactional_commit", "None"),
         script="tests/coordinators/test_transactional_offsets.py::test_who_may_commit_to_a_group_with_members",
     ),
