@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from odradek.testing.port import KeptPort
+
 PASSWORD = "zu/geheim:für@argv"
 WAIT_S = 60.0
 SETTINGS = ("unix_socket_directories=", "listen_addresses=127.0.0.1", "max_connections=20")
@@ -24,12 +25,6 @@ SETTINGS = ("unix_socket_directories=", "listen_addresses=127.0.0.1", "max_conne
 
 class Missing(Exception):
     """PostgreSQL is not installed."""
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def programs() -> Path | None:
@@ -45,7 +40,8 @@ class PostgreSQL:
     def __init__(self, binaries: Path, directory: Path, user: str | None, settings: Sequence[str]) -> None:
         self._binaries, self.directory, self._user = binaries, directory, user
         self._settings = (*SETTINGS, *settings)
-        self.data, self.port = directory / "data", free_port()
+        self._kept = KeptPort(must_be_known=True)  # also while the server is down
+        self.data, self.port = directory / "data", self._kept.number
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,6 +101,10 @@ class PostgreSQL:
         if self._process is not None:
             self._end(signal.SIGINT)
 
+    def close(self) -> None:
+        self.stop()
+        self._kept.close()
+
     def _end(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -152,5 +152,5 @@ def running_postgresql(*settings: str) -> Iterator[PostgreSQL]:
         server.start()
         yield server
     finally:
-        server.stop()
+        server.close()
         shutil.rmtree(directory, ignore_errors=True)

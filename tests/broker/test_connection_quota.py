@@ -21,10 +21,10 @@ async def alter(node: InProcess, op: OpData) -> None:
     assert [entry.error_code for entry in response.entries] == [0]
 
 
-async def connect(port: int) -> socket.socket:
-    sock = socket.socket()
+def connect(port: int) -> socket.socket:
+    """Connect without a turn of the event loop, in which time could pass: the node accepts all connections at once."""
+    sock = socket.create_connection(("127.0.0.1", port))
     sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
     return sock
 
 
@@ -33,11 +33,11 @@ def test_a_connection_too_many_is_closed_until_the_quota_is_removed(tmp_path: Pa
         async with InProcess(str(tmp_path), settings=SETTINGS) as node:
             port = node.broker.listeners[0].port
             await alter(node, OpData("connection_creation_rate", 2.0))
-            sockets = [await connect(port) for _ in range(3)]
+            sockets = [connect(port) for _ in range(3)]
             async with asyncio.timeout(30):
                 assert await asyncio.get_running_loop().sock_recv(sockets[2], 1) == b""
             await alter(node, OpData("connection_creation_rate", remove=True))
-            sockets += [await connect(port) for _ in range(5)]
+            sockets += [connect(port) for _ in range(5)]
             async with asyncio.timeout(30):
                 while node.broker._server.connection_count < 7:
                     await asyncio.sleep(0.01)

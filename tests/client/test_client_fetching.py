@@ -248,7 +248,7 @@ def test_closing_a_reader_ends_its_thread_and_does_not_reuse_the_connection(brok
     reader = reader_of(broker, 0, 100)
     chunks = read_range(reader)
     next(chunks)
-    assert asked_again.wait(10)
+    assert asked_again.wait(60)
     chunks.close()
     never.set()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fetch-t-0")]

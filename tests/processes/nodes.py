@@ -5,8 +5,8 @@
         nodes.new_leader(...)
 
 Every port that a node advertises belongs to a proxy (`proxy.py`), which keeps it while the node is down. Where the node
-itself listens is chosen anew at every start, so nothing else can take its place meanwhile; should a port be taken
-between the choice and the start, another one is tried.
+itself listens is chosen anew at every start, and kept until the next one, so nothing else can take its place; where a
+port cannot be kept and is taken between the choice and the start, another one is tried.
 
 What happens is heard of through the protocol, or by lines in the nodes' logs. Nobody sleeps and hopes.
 """
@@ -15,7 +15,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +29,7 @@ from odradek.client.settings import ClientSettings
 from odradek.errors import KafkaError
 from odradek.metadata.properties import random_id
 from odradek.model import METADATA_TOPIC, id_to_text
+from odradek.testing.port import KeptPort
 from odradek.wire.codec import Message
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -50,6 +50,8 @@ STARTS = 5  # attempts, where ports are taken
 NODE_ID = "{node}"  # in the value of a setting
 PORT_TAKEN = re.compile(r"error: port \d+ is in use")
 
+KEPT: list[KeptPort] = []
+
 Response = TypeVar("Response", bound=Message)
 Found = TypeVar("Found")
 
@@ -64,14 +66,10 @@ def until(look: Callable[[], Found | None], what: str, timeout_s: float = TIMEOU
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that no other process gets until this one ends, even while their nodes are down."""
+    kept = [KeptPort(must_be_known=True) for _ in range(count)]
+    KEPT.extend(kept)
+    return [one.number for one in kept]
 
 
 def ask(host: str, port: int, request: Message, response: type[Response]) -> Response:
@@ -100,6 +98,7 @@ class Node(RunningBroker):
         self.is_paused = False
         self._proxy = proxy
         self._is_announced = False
+        self._kept_ports: list[KeptPort] = []
 
     def _listener_names(self) -> Iterator[str]:
         if "broker" in self.roles:
@@ -124,7 +123,9 @@ class Node(RunningBroker):
 
     def configure(self, servers: Iterable[str]) -> None:
         """Choose ports, and write the settings file."""
-        real = dict(zip(self.ports, free_ports(len(self.ports)), strict=True))
+        self.release_ports()
+        self._kept_ports = [KeptPort(must_be_known=True) for _ in self.ports]
+        real = {name: kept.number for name, kept in zip(self.ports, self._kept_ports, strict=True)}
         settings = {
             "process.roles": self.roles,
             "node.id": str(self.id),
@@ -139,6 +140,10 @@ class Node(RunningBroker):
         for name, port in real.items():
             self._proxy.lead_to(self.ports[name], port)
         self._servers = tuple(servers)
+
+    def release_ports(self) -> None:
+        while self._kept_ports:
+            self._kept_ports.pop().close()
 
     def launch(self) -> None:
         """Start it, and do not wait."""
@@ -300,6 +305,7 @@ class Nodes:
         for node in self:
             if hasattr(node, "process"):
                 node.kill()
+            node.release_ports()
         self.proxy.close()
 
     # The quorum
