@@ -20,9 +20,9 @@ from pathlib import Path
 
 from odradek.testing.port import KeptPort
 
-START_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 30
-COMMAND_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 120
 TURNED_AWAY_WITHIN_S = 120
 TRACEBACK = "Traceback (most recent call last)"
 

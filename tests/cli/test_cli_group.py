@@ -296,7 +296,7 @@ def test_total_lag_and_watching(odradek: Odradek, bootstrap: str, orders: str) -
         # whoever runs us in the background may have SIGINT ignored, and that is inherited
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    watchdog = threading.Timer(60, watcher.kill)
+    watchdog = threading.Timer(120, watcher.kill)
     watchdog.start()
     assert watcher.stdout is not None
     assert json.loads(watcher.stdout.readline())[0]["total_lag"] == 4

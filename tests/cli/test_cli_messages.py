@@ -129,7 +129,7 @@ def test_following_a_topic_until_told_to_stop(odradek: Odradek, bootstrap: str, 
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(60, follower.kill)
+    watchdog = threading.Timer(120, follower.kill)
     watchdog.start()
     assert follower.stdout is not None
     for word in ("first", "second"):
@@ -328,7 +328,7 @@ def following(topic: str, *options: str, bootstrap: str) -> Iterator[subprocess.
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(60, follower.kill)
+    watchdog = threading.Timer(120, follower.kill)
     watchdog.start()
     try:
         yield follower
@@ -400,7 +400,7 @@ def test_a_person_is_told_that_it_waits(odradek: Odradek, bootstrap: str, topic:
     command = odradek_command("consume", topic, "-b", bootstrap)
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
-    watchdog = threading.Timer(60, follower.kill)
+    watchdog = threading.Timer(120, follower.kill)
     watchdog.start()
     assert os.read(ours, 1000).startswith(b"waiting for new messages")
     follower.send_signal(signal.SIGINT)

@@ -149,7 +149,7 @@ def test_an_interrupted_producer_says_how_far_it_came(
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    watchdog = threading.Timer(60, producer.kill)
+    watchdog = threading.Timer(120, producer.kill)
     watchdog.start()
     assert producer.stdin is not None
     producer.stdin.write(

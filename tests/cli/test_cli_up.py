@@ -35,7 +35,7 @@ def started(
         stderr=subprocess.PIPE,
         text=True,
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(120, process.kill)
     watchdog.start()
     try:
         yield process
@@ -117,7 +117,7 @@ def test_an_output_that_takes_nothing_is_no_reason_to_stop(tmp_path: Path, redir
         text=True,
         start_new_session=True,
     )
-    watchdog = threading.Timer(60, os.killpg, (shell.pid, signal.SIGKILL))
+    watchdog = threading.Timer(120, os.killpg, (shell.pid, signal.SIGKILL))
     watchdog.start()
     assert shell.stderr is not None
     lines = iter(shell.stderr.readline, "")

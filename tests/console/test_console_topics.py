@@ -10,7 +10,7 @@ from odradek.console.stream import Hub
 from tests.console.conftest import API, Browser
 
 
-def until(condition, timeout_s: float = 20.0):  # type: ignore[no-untyped-def]
+def until(condition, timeout_s: float = 60.0):  # type: ignore[no-untyped-def]
     """Wait for what the poller has to see first."""
     limit_s = time.monotonic() + timeout_s
     while not (found := condition()):

@@ -24,7 +24,7 @@ from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60  # of what takes milliseconds, on a busy machine too
 SCHEMA_OF = {schema.name: schema for schema in SCHEMAS.values()}
 
 
