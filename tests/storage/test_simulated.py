@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from odradek.storage.disk.simulated import PAGE_BYTES, PowerCut, SimulatedFiles
+from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
+from odradek.storage.disk.simulated_nodes import PAGE_BYTES
 
 
 def disk() -> SimulatedFiles:

@@ -3,7 +3,8 @@
     runtime         a shard, which decides: records, responses, notes and effects
     runner          the loop around a shard of any kind; `journal`: its partition
     groups          the group coordinator; `classic/` and `consumer/` (KIP-848) are types of groups
-    offsets         what groups have committed; `pending_offsets`: those of open transactions
+    offsets         what groups have committed; `pending_offsets`: those of open transactions;
+                    `offset_forms`: forms of requests and responses in other versions
     transactions/   the transaction coordinator and its effects
 
 `services.coordination.groups` (on `services.coordination.shards`) finds the shard of a group. `coordinators.runner`

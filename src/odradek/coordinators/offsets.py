@@ -23,6 +23,7 @@ from functools import partial
 from uuid import UUID
 
 from odradek.coordinators.group import Group, GroupSettings, PartitionCheck
+from odradek.coordinators.offset_forms import as_single_group, in_transaction, of_single_group
 from odradek.coordinators.pending_offsets import PendingOffsets, Place
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from odradek.coordinators.runtime import Decision, Producer, StateRecord, Timers, Token
@@ -50,15 +51,8 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
-)
-from odradek.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 
 GROUP_ID_NOT_FOUND_SINCE = 9  # OffsetCommit
@@ -295,10 +289,10 @@ class Offsets:
             groups = [self._fetch_group(group, request.require_stable) for group in request.groups]
             response = OffsetFetchResponse(groups=groups)
         else:
-            group = self._fetch_group(_of_single_group(request), request.require_stable)
+            group = self._fetch_group(of_single_group(request), request.require_stable)
             if group.error_code != ErrorCode.NONE:
                 raise KafkaError(ErrorCode(group.error_code))
-            response = _as_single_group(group)
+            response = as_single_group(group)
         return Decision(responses=[(token, response)])
 
     def _fetch_group(
@@ -464,20 +458,6 @@ class Offsets:
         return now_ms - since_ms >= self._settings.offsets_retention_ms
 
 
-def in_transaction(response: OffsetCommitResponse) -> TxnOffsetCommitResponse:
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            topic.name,
-            [
-                TxnOffsetCommitResponsePartition(each.partition_index, each.error_code)
-                for each in topic.partitions
-            ],
-        )
-        for topic in response.topics
-    ]
-    return TxnOffsetCommitResponse(topics=topics)
-
-
 def _commit_record(
     group_id: str,
     topic: OffsetCommitRequestTopic,
@@ -504,33 +484,3 @@ def _fetched(
         if NO_TOPIC_ID not in (topic_id, offset.topic_id) and topic_id != offset.topic_id:
             offset = NO_OFFSET
         yield OffsetFetchResponsePartitions(partition, offset.offset, offset.leader_epoch, offset.metadata)
-
-
-def _of_single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(NO_TOPIC_ID, each.name, each.partition_indexes)
-            for each in request.topics
-        ]
-    return OffsetFetchRequestGroup(request.group_id, topics=topics)
-
-
-def _as_single_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    topics = [
-        OffsetFetchResponseTopic(
-            topic.name,
-            [
-                OffsetFetchResponsePartition(
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.metadata,
-                    each.error_code,
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in group.topics
-    ]
-    return OffsetFetchResponse(topics=topics)

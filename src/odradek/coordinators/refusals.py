@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.coordinators.offsets import EndTransaction, TransactionalCommit, in_transaction
+from odradek.coordinators.offset_forms import in_transaction
+from odradek.coordinators.offsets import EndTransaction, TransactionalCommit
 from odradek.errors import ErrorCode
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,

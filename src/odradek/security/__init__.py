@@ -1,4 +1,4 @@
-"""Finds out who a client is: TLS and SASL without sockets. TLS and SASL without sockets.
+"""Finds out who a client is: TLS and SASL without sockets.
 
     exchange        one SASL exchange from the server's side: the seam between a mechanism and a session
     plain           PLAIN, both sides

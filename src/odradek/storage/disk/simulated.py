@@ -24,150 +24,15 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 
 from odradek.records.batch import Buffer
 from odradek.storage.disk.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.disk.shortage import CannotOpen
-
-PAGE_BYTES = 64  # 4,096 on a real disk; small pages also tear small batches
+from odradek.storage.disk.simulated_nodes import Data, Directory
 
 
 class PowerCut(BaseException):
     """The machine is off: no code may catch this."""
-
-
-class _Data:
-    """A file's bytes: as reads see them, as they are on disk, and the changes in between (None: to this size)."""
-
-    def __init__(self) -> None:
-        self.seen = bytearray()
-        self.durable = bytearray()
-        self.changes: list[tuple[int, bytes | None]] = []
-
-    def change(self, position: int, data: bytes | None) -> None:
-        _apply(self.seen, position, data)
-        self.changes.append((position, data))
-
-    def sync(self) -> None:
-        for position, data in self.changes:
-            _apply(self.durable, position, data)
-        self.changes.clear()
-
-    def fail(self) -> None:
-        """Lose what was written; keep where the file was cut."""
-        self.changes = [(position, data) for position, data in self.changes if data is None]
-
-    @property
-    def unsynced_bytes(self) -> int:
-        return sum(len(data) for _, data in self.changes if data is not None)
-
-    def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many bytes survived although they were not synced."""
-        kept = _kept_writes(self.changes, rng, is_scattered) if rng and self.changes else []
-        for position, data in kept:
-            _apply(self.durable, position, data)
-        self.changes.clear()
-        if self.seen != self.durable:
-            self.seen = bytearray(self.durable)
-        return sum(len(data) for _, data in kept if data is not None)
-
-
-def _kept_writes(
-    changes: list[tuple[int, bytes | None]], rng: random.Random, is_scattered: bool
-) -> list[tuple[int, bytes | None]]:
-    if not is_scattered:
-        count = rng.randrange(len(changes) + 1)
-        kept = changes[:count]
-        if count < len(changes):
-            position, torn = changes[count]
-            if torn is not None:
-                kept.append((position, torn[: rng.randrange(len(torn) + 1)]))
-        return kept
-    kept = []
-    for position, data in changes:
-        chance = rng.random()
-        if chance < 0.3:
-            kept.append((position, data))
-        elif data is None:
-            break
-        elif chance < 0.8:
-            kept += [page for page in _pages(position, data) if rng.random() < 0.75]
-    return kept
-
-
-def _pages(position: int, data: bytes) -> list[tuple[int, bytes]]:
-    """A write as a disk takes it: page by page, each on disk or not."""
-    ends = range(position // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, position + len(data), PAGE_BYTES)
-    bounds = [position, *ends, position + len(data)]
-    return [(start, data[start - position : end - position]) for start, end in pairwise(bounds)]
-
-
-def _apply(content: bytearray, position: int, data: bytes | None) -> None:
-    if data is None:
-        del content[position:]
-    else:
-        content.extend(bytes(max(0, position - len(content))))
-        content[position : position + len(data)] = data
-
-
-class _Directory:
-    """Names of files and directories: as they are seen, as they are on disk, and the changes in between.
-
-    A change is a name and what becomes of it: a file or a directory, None (it is gone), or its new name.
-    """
-
-    def __init__(self) -> None:
-        self.seen: dict[str, _Data | _Directory] = {}
-        self.durable: dict[str, _Data | _Directory] = {}
-        self.changes: list[tuple[str, _Data | _Directory | str | None]] = []
-
-    def change(self, name: str, to: "_Data | _Directory | str | None") -> None:
-        _apply_name(self.seen, name, to)
-        self.changes.append((name, to))
-
-    def sync(self) -> None:
-        for name, to in self.changes:
-            _apply_name(self.durable, name, to)
-        self.changes.clear()
-
-    def fail(self) -> None:
-        self.changes.clear()
-
-    @property
-    def unsynced_bytes(self) -> int:
-        return sum(node.unsynced_bytes for node in self.seen.values())
-
-    def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many bytes survived although they were not synced."""
-        if self.changes:
-            for name, to in self._kept(rng, is_scattered) if rng else ():
-                _apply_name(self.durable, name, to)
-            self.changes.clear()
-        self.seen = dict(self.durable)
-        return sum(node.crash(rng, is_scattered) for node in self.seen.values())
-
-    def _kept(
-        self, rng: random.Random, is_scattered: bool
-    ) -> "list[tuple[str, _Data | _Directory | str | None]]":
-        if not is_scattered:
-            return self.changes[: rng.randrange(len(self.changes) + 1)]
-        kept = []
-        lost: set[str] = set()
-        for name, to in self.changes:
-            names = {name, to} if isinstance(to, str) else {name}
-            if rng.random() < 0.5 and not names & lost:
-                kept.append((name, to))
-            else:
-                lost |= names
-        return kept
-
-
-def _apply_name(names: dict[str, _Data | _Directory], name: str, to: _Data | _Directory | str | None) -> None:
-    if not (to is None or isinstance(to, str)):
-        names[name] = to
-    elif (node := names.pop(name, None)) is not None and to is not None:  # lost if its sync failed
-        names[to] = node
 
 
 class SimulatedFile:
@@ -176,11 +41,11 @@ class SimulatedFile:
     def __init__(self, files: "SimulatedFiles", path: str) -> None:
         self._files = files
         self.path = path
-        self._data: _Data | None = None
+        self._data: Data | None = None
         self._pins = 0
         self._shortages = files.shortages  # when it was opened; each one closes what is not pinned
 
-    def _open(self) -> _Data:
+    def _open(self) -> Data:
         """Like a descriptor: stays with the file, not with the name."""
         if self._files.is_off:
             raise PowerCut
@@ -254,7 +119,7 @@ class SimulatedName(SimulatedFile):
 
     def __init__(self, files: "SimulatedFiles", path: str) -> None:
         super().__init__(files, path)
-        self._node: _Data | _Directory | None = None
+        self._node: Data | Directory | None = None
 
     def sync(self) -> None:
         if self._node is None:
@@ -290,7 +155,7 @@ class SimulatedFiles:
     syncs_may_block = False
 
     def __init__(self) -> None:
-        self._root = _Directory()
+        self._root = Directory()
         self._locks: set[str] = set()
         self.max_open = DEFAULT_MAX_OPEN_FILES
         self.free_bytes: int | None = None  # None: no limit
@@ -318,7 +183,7 @@ class SimulatedFiles:
         """The disk, to be crashed and used again; this object must not be used any more."""
         self.is_off = True
         other = SimulatedFiles()
-        other._root, self._root = self._root, _Directory()
+        other._root, self._root = self._root, Directory()
         other.max_open = self.max_open
         other.free_bytes, other.opens_left = self.free_bytes, self.opens_left
         other.is_shut_down = self.is_shut_down
@@ -346,7 +211,7 @@ class SimulatedFiles:
             names = self._directory(directory).durable
         except FileNotFoundError:
             return {}
-        return {name: bytes(node.durable) for name, node in names.items() if isinstance(node, _Data)}
+        return {name: bytes(node.durable) for name, node in names.items() if isinstance(node, Data)}
 
     def take_space(self, wanted: int) -> int:
         """Return how many of the wanted bytes fit, and take their space."""
@@ -376,7 +241,7 @@ class SimulatedFiles:
                 raise CannotOpen(errno.EMFILE, "the simulated process has no descriptor left", path)
             self.opens_left -= 1
 
-    def sync_data(self, node: _Data | _Directory) -> None:
+    def sync_data(self, node: Data | Directory) -> None:
         self.syncs += 1
         if self.is_off:
             raise PowerCut
@@ -387,7 +252,7 @@ class SimulatedFiles:
         if self.fail_syncs:
             self.fail_syncs -= 1
             node.fail()
-            self.is_shut_down = isinstance(node, _Directory)
+            self.is_shut_down = isinstance(node, Directory)
             raise OSError(errno.EIO, "the simulated disk failed to sync")
         node.sync()
 
@@ -407,7 +272,7 @@ class SimulatedFiles:
             file._data = self.data(path)
             file.truncate(0)
             return file
-        data = _Data()
+        data = Data()
         self.about_to_change(path)
         directory.change(name, data)
         file = SimulatedFile(self, path)
@@ -422,7 +287,7 @@ class SimulatedFiles:
         self.take_descriptor(directory)
         return sorted(
             DirectoryEntry(
-                name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
+                name, isinstance(node, Directory), 0 if isinstance(node, Directory) else len(node.seen)
             )
             for name, node in self._directory(directory).seen.items()
         )
@@ -439,9 +304,9 @@ class SimulatedFiles:
         for name in _parts(path):
             if name not in node.seen:
                 self.about_to_change(path)
-                node.change(name, _Directory())
+                node.change(name, Directory())
             child = node.seen[name]
-            assert isinstance(child, _Directory)
+            assert isinstance(child, Directory)
             node = child
 
     def rename(self, old: str, new: str) -> None:
@@ -480,37 +345,37 @@ class SimulatedFiles:
     def lock(self, path: str) -> SimulatedLock:
         return SimulatedLock(self._locks, path)
 
-    def data(self, path: str) -> _Data:
+    def data(self, path: str) -> Data:
         directory, name = self._parent(path)
         node = directory.seen.get(name)
-        if not isinstance(node, _Data):
+        if not isinstance(node, Data):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         above, _, name = path.rpartition("/")
         return self._directory(above), name
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self.find(path)
-        assert isinstance(node, _Directory)
+        assert isinstance(node, Directory)
         return node
 
-    def find(self, path: str) -> _Data | _Directory:
+    def find(self, path: str) -> Data | Directory:
         if self.is_off:
             raise PowerCut
-        node: _Data | _Directory = self._root
+        node: Data | Directory = self._root
         for name in _parts(path):
-            child = node.seen.get(name) if isinstance(node, _Directory) else None
+            child = node.seen.get(name) if isinstance(node, Directory) else None
             if child is None:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
             node = child
         return node
 
 
-def _contents(directory: _Directory, path: str) -> Iterator[tuple[str, bytes]]:
+def _contents(directory: Directory, path: str) -> Iterator[tuple[str, bytes]]:
     for name, node in directory.seen.items():
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             yield from _contents(node, f"{path}/{name}")
         else:
             yield f"{path}/{name}", bytes(node.seen)
