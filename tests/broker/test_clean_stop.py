@@ -48,14 +48,20 @@ async def produce_to_all(broker: InProcess) -> None:
     assert not any(partition.error_code for partition in response.responses[0].partition_responses)
 
 
+async def with_logs(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[InProcess, Work]:
+    """Start a broker with records in every log; its stop is counted."""
+    broker = InProcess(str(path))
+    await broker.__aenter__()
+    await broker.create_topic("t", COUNT)
+    await produce_to_all(broker)
+    work = Work(monkeypatch)
+    broker.broker.services.node.turns.clock = work.clock
+    return broker, work
+
+
 def test_a_clean_stop_closes_a_few_logs_in_each_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        broker = InProcess(str(tmp_path))
-        await broker.__aenter__()
-        await broker.create_topic("t", COUNT)
-        await produce_to_all(broker)
-        work = Work(monkeypatch)
-        broker.broker.services.node.turns.clock = work.clock
+        broker, work = await with_logs(tmp_path, monkeypatch)
         watching = asyncio.create_task(work.watch())
         await broker.__aexit__()
         watching.cancel()
@@ -70,12 +76,7 @@ def test_clients_are_served_while_a_stop_writes_the_logs_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        broker = InProcess(str(tmp_path))
-        await broker.__aenter__()
-        await broker.create_topic("t", COUNT)
-        await produce_to_all(broker)
-        work = Work(monkeypatch)
-        broker.broker.services.node.turns.clock = work.clock
+        broker, work = await with_logs(tmp_path, monkeypatch)
         stopping = asyncio.create_task(broker.__aexit__())
         while not work.total:
             await asyncio.sleep(0)

@@ -4,7 +4,8 @@ A node by itself is a cluster, too: one broker and no controllers. It is its own
 formats its own directory when it starts for the first time.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -138,3 +139,10 @@ class Cluster:
 def new_cluster(seed: int, **options: Any) -> tuple[World, Cluster]:
     world = World(seed)
     return world, Cluster(world, **options)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait in virtual time."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)

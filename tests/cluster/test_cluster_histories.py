@@ -19,7 +19,7 @@ from odradek.wire.messages.create_topics import (
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.cluster.clusters import Cluster, new_cluster
+from tests.cluster.clusters import Cluster, new_cluster, until
 from tests.cluster.storm import SETTINGS
 
 TOPIC = "t"
@@ -52,12 +52,6 @@ def run(
         await scenario(cluster)
 
     world.run(main())
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def partition(cluster: Cluster, node_id: int = CONTROLLER) -> Any:

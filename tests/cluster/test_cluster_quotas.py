@@ -12,8 +12,7 @@ from odradek.wire.messages.alter_client_quotas import (
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_replication import until
+from tests.cluster.clusters import Cluster, new_cluster, until
 
 
 async def set_quota(cluster: Cluster, node_id: int, **quotas: float) -> None:

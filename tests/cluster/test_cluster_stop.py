@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.services.cluster.lifecycle import RETIRE_SECONDS
-from tests.cluster.clusters import Cluster
-from tests.cluster.test_replication import TOPIC, partition, produce, replica, run, until
+from tests.cluster.clusters import Cluster, until
+from tests.cluster.test_replication import TOPIC, partition, produce, replica, run
 
 SOON = 1.5  # less than RETIRE_SECONDS, which a node waits that cannot tell whether somebody is there
 

@@ -18,7 +18,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.cluster.clusters import Cluster, new_cluster
+from tests.cluster.clusters import Cluster, new_cluster, until
 
 TOPIC = "t"
 UNCLEAN = "unclean.leader.election.enable"
@@ -37,12 +37,6 @@ def run(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]], **o
         await scenario(cluster)
 
     world.run(main())
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def partitions(cluster: Cluster, topic: str = TOPIC) -> list[Any]:

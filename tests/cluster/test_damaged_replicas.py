@@ -11,9 +11,9 @@ from odradek.metadata.image import LOST_DIRECTORY
 from odradek.storage.disk.checkpoints import DAMAGED
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tests.cluster.clusters import Cluster, new_cluster
+from tests.cluster.clusters import Cluster, new_cluster, until
 from tests.cluster.rot import flip
-from tests.cluster.test_replication import TOPIC, log_bytes, partition, produce, replica, until
+from tests.cluster.test_replication import TOPIC, log_bytes, partition, produce, replica
 from tests.simulation.machine import DATA_DIR
 
 SEGMENT = f"{DATA_DIR}/{TOPIC}-0/{0:020}.log"

@@ -10,9 +10,9 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.cluster.clusters import Cluster
+from tests.cluster.clusters import Cluster, until
 from tests.cluster.storm import SETTINGS
-from tests.cluster.test_replication import TOPIC, partition, produce, replica, run, until
+from tests.cluster.test_replication import TOPIC, partition, produce, replica, run
 
 EARLIEST = -2
 BROKERS = (1, 2, 3)

@@ -4,9 +4,9 @@ import pytest
 
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.cluster.clusters import Cluster
+from tests.cluster.clusters import Cluster, until
 from tests.cluster.test_reassignment import directories, have_a_log_set_aside, run
-from tests.cluster.test_replication import TOPIC, produce, until
+from tests.cluster.test_replication import TOPIC, produce
 from tests.simulation.machine import DATA_DIR
 
 SNAPSHOTS = {

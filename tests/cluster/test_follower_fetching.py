@@ -13,8 +13,8 @@ from odradek.records.walk import whole_batches
 from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_replication import TOPIC, partition, produce, replica, until
+from tests.cluster.clusters import Cluster, new_cluster, until
+from tests.cluster.test_replication import TOPIC, partition, produce, replica
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -16,8 +16,8 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.cluster.clusters import Cluster
-from tests.cluster.test_replication import TOPIC, partition, produce, replica, run, until
+from tests.cluster.clusters import Cluster, until
+from tests.cluster.test_replication import TOPIC, partition, produce, replica, run
 
 LITTLE = 1_000_000  # below the reserve, and enough for what a broker has to write
 BROKERS = (1, 2, 3)

@@ -6,9 +6,9 @@ from typing import Any
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.cluster.clusters import Cluster
+from tests.cluster.clusters import Cluster, until
 from tests.cluster.test_follower_fetching import LONG_MS, RACKS, fetch_request, others, run
-from tests.cluster.test_replication import TOPIC, partition, replica, until
+from tests.cluster.test_replication import TOPIC, partition, replica
 
 REFUSAL = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NO_HINT = -1, -1, []

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_controller_duties import is_fenced, leaders, partitions, until
+from tests.cluster.clusters import Cluster, new_cluster, until
+from tests.cluster.test_controller_duties import is_fenced, leaders, partitions
 
 PARTITIONS = 60
 

@@ -26,15 +26,8 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_replication import (
-    TOPIC,
-    log_bytes,
-    partition,
-    produce,
-    replica,
-    until,
-)
+from tests.cluster.clusters import Cluster, new_cluster, until
+from tests.cluster.test_replication import TOPIC, log_bytes, partition, produce, replica
 from tests.lives.members import committed_offsets_request
 from tests.simulation.machine import DATA_DIR
 

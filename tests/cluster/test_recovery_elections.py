@@ -15,8 +15,8 @@ from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.messages.elect_leaders import TopicPartitions as Elected
 from odradek.wire.messages.get_replica_log_info import GetReplicaLogInfoRequest, TopicPartitions
 from tests.cluster import test_controller_duties as duties
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_controller_duties import TOPIC, leaders, partitions, until
+from tests.cluster.clusters import Cluster, new_cluster, until
+from tests.cluster.test_controller_duties import TOPIC, leaders, partitions
 from tests.cluster.test_replication import produce, replica
 from tests.simulation.machine import DATA_DIR
 

@@ -15,7 +15,7 @@ from odradek.services.partitions import replication
 from odradek.services.partitions.replication import Fetcher
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.cluster.clusters import Cluster, new_cluster
+from tests.cluster.clusters import Cluster, new_cluster, until
 
 TOPIC = "t"
 
@@ -31,12 +31,6 @@ def run(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]], **o
         await scenario(cluster)
 
     world.run(main())
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def partition(cluster: Cluster, node_id: int = 1) -> Any:

@@ -5,10 +5,10 @@ from odradek.wire.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from tests.cluster.clusters import Cluster
+from tests.cluster.clusters import Cluster, until
 from tests.cluster.test_deleted_while_down import SNAPSHOTS, delete, write_metadata
 from tests.cluster.test_reassignment import directories, run
-from tests.cluster.test_replication import TOPIC, log_bytes, produce, replica, until
+from tests.cluster.test_replication import TOPIC, log_bytes, produce, replica
 
 
 def test_the_log_of_a_topic_that_is_younger_than_the_snapshot_is_opened() -> None:

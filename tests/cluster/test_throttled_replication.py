@@ -21,8 +21,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.cluster.clusters import Cluster, new_cluster
-from tests.cluster.test_replication import until
+from tests.cluster.clusters import Cluster, new_cluster, until
 
 SLOW, FREE = "slow", "free"
 RATE = 50_000  # bytes per second

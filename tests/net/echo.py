@@ -2,7 +2,7 @@
 
 from odradek.net.bounds import Bounds
 from odradek.net.states import IDLE
-from odradek.net.transport import OwnFrame, Transport
+from odradek.net.transport import FrameReceiver, OwnFrame, Transport
 from odradek.wire.frame import SIZE
 
 BOUNDS = Bounds(100 << 20, 100 << 20, 100, 100, 600, -1, -1)
@@ -25,7 +25,7 @@ class Echo:
         return self.talks[-1]
 
 
-class EchoTalk:
+class EchoTalk(FrameReceiver):
     is_busy = False
 
     def __init__(self, echo: Echo, transport: Transport) -> None:
@@ -48,15 +48,6 @@ class EchoTalk:
     def receive_own(self, own: OwnFrame) -> None:
         self.receive(own.frame)
         self.transport.give_back(own, is_reusable=True)
-
-    def finish(self) -> None:
-        pass
-
-    def flushed(self) -> None:
-        pass
-
-    def reading_ended(self) -> None:
-        pass
 
     def lost(self, reason: str) -> None:
         assert self.lost_because is None

@@ -15,7 +15,7 @@ from odradek.apis.messages import response_type
 from odradek.apis.table import BROKER, SERVED
 from odradek.net.security import Endpoint
 from odradek.net.states import IDLE
-from odradek.net.transport import OwnFrame, Transport
+from odradek.net.transport import FrameReceiver, OwnFrame, Transport
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from tests.protocol.raw import SCHEMA_OF
@@ -44,7 +44,7 @@ class Expected(NamedTuple):
     response: "asyncio.Future[Any]"
 
 
-class Connection:
+class Connection(FrameReceiver):
     """One connection of a client; the receiver of its transport."""
 
     def __init__(self, world: "World", client: str, node: str, transport: Transport) -> None:
@@ -153,15 +153,6 @@ class Connection:
             self._world.note(self._client, f"← {self.node} #{correlation_id} {brief(message)}")
         if not response.done():
             response.set_result(message)
-
-    def finish(self) -> None:
-        pass
-
-    def flushed(self) -> None:
-        pass
-
-    def reading_ended(self) -> None:
-        pass
 
     def lost(self, reason: str) -> None:
         self._lost = reason

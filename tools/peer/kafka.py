@@ -18,6 +18,7 @@ import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 from zlib import crc32
 
 KAFKA_VERSION = "4.3.1"
@@ -129,7 +130,36 @@ def responses(port: int) -> bool:
         return False
 
 
-class KafkaPeer:
+class _Started:
+    """Something that runs for the length of a `with` block, in a directory that is new."""
+
+    def __enter__(self) -> Self:
+        fetch_jars()
+        self._home = Path(tempfile.mkdtemp(prefix="odradek-kafka-"))
+        try:
+            self._format()
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _format(self) -> None:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+
+class KafkaPeer(_Started):
     """A one-node Kafka cluster for the length of a `with` block. All it wrote is gone afterwards."""
 
     def __init__(self, *more_listeners: str, **settings: str) -> None:
@@ -155,22 +185,6 @@ class KafkaPeer:
     @property
     def data_dir(self) -> Path:
         return self._home / "data"
-
-    def __enter__(self) -> "KafkaPeer":
-        fetch_jars()
-        self._home = Path(tempfile.mkdtemp(prefix="odradek-kafka-"))
-        try:
-            self._format()
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _format(self) -> None:
         self.port, self.controller_port = free_port(), free_port()
@@ -227,7 +241,7 @@ log.dirs={data_dir}
 """
 
 
-class KafkaPeers:
+class KafkaPeers(_Started):
     """A cluster of three such nodes, each a broker and a controller, for the length of a `with` block. Where a setting
     has {node} in it, each node has its own id there."""
 
@@ -238,22 +252,6 @@ class KafkaPeers:
 
     def bootstrap_of(self, node: int) -> str:
         return f"127.0.0.1:{self.ports[node]}"
-
-    def __enter__(self) -> "KafkaPeers":
-        fetch_jars()
-        self._home = Path(tempfile.mkdtemp(prefix="odradek-kafka-"))
-        try:
-            self._format()
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _file(self, node: int, name: str) -> Path:
         return self._home / f"node-{node}.{name}"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.net.states import IDLE
-from odradek.net.transport import OwnFrame, Part, Transport
+from odradek.net.transport import FrameReceiver, OwnFrame, Part, Transport
 
 MAX_UNDER_WAY = 1_000
 
@@ -56,7 +56,7 @@ class Promise:
             self.response.exception()  # marks it as retrieved, if no caller waits for it
 
 
-class Channel:
+class Channel(FrameReceiver):
     """Receives the responses of one transport."""
 
     def __init__(self, transport: Transport) -> None:
@@ -138,15 +138,6 @@ class Channel:
             self._transport.close("protocol error: a response to no request")
             return None
         return self._under_way.popleft()
-
-    def finish(self) -> None:
-        pass
-
-    def flushed(self) -> None:
-        pass
-
-    def reading_ended(self) -> None:
-        pass
 
     def lost(self, reason: str) -> None:
         self._lost_because = f"connection to {self.address} lost: {reason}"

@@ -114,16 +114,8 @@ class Receiver(Protocol):
 Converse = Callable[[Transport], Receiver]
 
 
-class Nobody:
-    """Receives nothing, while a transport has its own greeting."""
-
-    is_busy = False
-
-    def receive(self, frame: memoryview) -> None:
-        raise AssertionError("a frame has arrived before its receiver exists")
-
-    def receive_own(self, own: OwnFrame) -> None:
-        self.receive(own.frame)
+class FrameReceiver:
+    """Part of a receiver that handles each frame by itself, and writes little: it need not know of anything else."""
 
     def finish(self) -> None:
         pass
@@ -133,6 +125,18 @@ class Nobody:
 
     def reading_ended(self) -> None:
         pass
+
+
+class Nobody(FrameReceiver):
+    """Receives nothing, while a transport has its own greeting."""
+
+    is_busy = False
+
+    def receive(self, frame: memoryview) -> None:
+        raise AssertionError("a frame has arrived before its receiver exists")
+
+    def receive_own(self, own: OwnFrame) -> None:
+        self.receive(own.frame)
 
     def lost(self, reason: str) -> None:
         pass
