@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from odradek.client.cluster import Cluster as Client
 from odradek.client.settings import ClientSettings, ProduceSettings
@@ -46,11 +46,13 @@ def leader_of_the_ledger(three: Cluster) -> Node:
 
 
 def test_the_ledger_has_three_replicas_whatever_other_topics_have(three):
+    """And two of them have a record before it counts: what one broker alone lost, would be written again."""
     Ledger(client_of(three)).ensure()
-    (ledger,) = (
-        AdminClient({"bootstrap.servers": three.bootstrap}).list_topics(NAME, timeout=30).topics.values()
-    )
+    admin = AdminClient({"bootstrap.servers": three.bootstrap})
+    (ledger,) = admin.list_topics(NAME, timeout=30).topics.values()
     assert {len(one.replicas) for one in ledger.partitions.values()} == {3}
+    (described,) = admin.describe_configs([ConfigResource("topic", NAME)]).values()
+    assert described.result(30)["min.insync.replicas"].value == "2"
 
 
 VICTIMS = (coordinator, leader_of_rows, leader_of_the_ledger)

@@ -27,6 +27,8 @@ CONFIG = {
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+# Like Kafka's own log of transactions: nobody would notice a record that is lost, and its batch would be written again.
+IN_SYNC = {"min.insync.replicas": "2"}
 STABLE_WITHIN_S = 1200.0  # longer than transaction.max.timeout.ms is by default
 
 
@@ -48,8 +50,9 @@ class CompactedTopic:
         self._count = len(self._cluster.partitions_of([self.name]))
 
     def _create(self) -> None:
-        configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
         replicas = min(REPLICAS, self._cluster.broker_count)
+        wanted = CONFIG | (IN_SYNC if replicas == REPLICAS else {})
+        configs = [CreatableTopicConfig(name, value) for name, value in wanted.items()]
         topic = CreatableTopic(
             name=self.name, num_partitions=self._wanted, replication_factor=replicas, configs=configs
         )
