@@ -22,6 +22,7 @@ from odradek.spark.blobs import Way
 from odradek.spark.exactly_once import way_of_this_machine
 from odradek.spark.failures import sentence_of
 from odradek.spark.options import InvalidOption
+from odradek.spark.query_checkpoint import DEFAULT_ROOT
 from tests.spark.committed import committed_records, committed_values, forget_last_commit
 
 _numbers = itertools.count()
@@ -78,6 +79,32 @@ def test_a_query_without_a_checkpoint_is_refused(broker, topics, streaming, opti
         query.awaitTermination()
     assert "option 'checkpointLocation': must be set for the query" in (sentence_of(failure.value) or "")
     assert values(broker, options) == []
+
+
+def test_a_default_place_for_checkpoints_is_enough_only_for_a_query_with_a_name(
+    spark, broker, topics, streaming, options, tmp_path
+):
+    """Without a name Spark gives it a new place there at each start."""
+    source, name = topics.create(partitions=1), f"query-{uuid.uuid4()}"
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+
+    def start(named: bool) -> None:
+        writer = write_exactly_once(frame.writeStream, options).trigger(availableNow=True)
+        (writer.queryName(name) if named else writer).start().awaitTermination()
+
+    spark.conf.set(DEFAULT_ROOT, str(tmp_path))
+    try:
+        topics.fill(source, [b"0"])
+        with pytest.raises(Exception, match=InvalidOption.__name__) as failure:
+            start(named=False)
+        assert "option 'checkpointLocation': must be set" in (sentence_of(failure.value) or "")
+        for value in (b"1", b"2"):
+            start(named=True)
+            topics.fill(source, [value])
+        start(named=True)
+    finally:
+        spark.conf.unset(DEFAULT_ROOT)
+    assert values(broker, options) == ["0", "1", "2"]
 
 
 def test_order_of_a_key_headers_and_times_are_kept(spark, broker, options):

@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,9 @@ class OnceSink:
         """For a batch that need not be computed if it was written; `write` knows for certain."""
         return self._writer.seen(order)
 
+    def close(self) -> None:
+        self._cluster.close()
+
     def _encoded(self, part: Part) -> EncodedFrame:
         topic = part.options.topic
         if topic is not None:
@@ -147,5 +151,5 @@ def write_batch(frame: "DataFrame", options: Mapping[str, str], sink: str) -> Wr
         raise InvalidOption("exactly once", "Spark Connect is not supported; use a session in the driver")
     parsed = parse_sink_options(options)
     order = Order(ONCE + sink, 0, ONLY_BATCH)
-    once = OnceSink(parsed.properties, order.sink, sink)
-    return once.seen(order) or once.write(order, [Part(frame, parsed)], None, was_reached=False)
+    with closing(OnceSink(parsed.properties, order.sink, sink)) as once:
+        return once.seen(order) or once.write(order, [Part(frame, parsed)], None, was_reached=False)
