@@ -478,6 +478,8 @@ class SimulatedClient(Cluster):
         self.was_reached = True
         self._simulated, self._script, self._actions = simulated, script or {}, actions
         self.requests: list[Any] = []
+        self.late_by = 3
+        self._late: list[tuple[int, int, Any]] = []
 
     def _connection(self, host: str, port: int) -> Any:
         connection = self._connections.get((host, port))
@@ -486,8 +488,14 @@ class SimulatedClient(Cluster):
         return connection
 
     def arrive(self, node: int, request: Any) -> Any:
+        for due, *delayed in [one for one in self._late if one[0] <= len(self.requests)]:
+            self._late.remove((due, *delayed))
+            self._simulated.handle(*delayed)
         fault = self._script.get(len(self.requests), "")
         self.requests.append(request)
+        if fault == "late":
+            self._late.append((len(self.requests) + self.late_by, node, request))
+            return ConnectionLost("lost before it arrived; it is still on its way")
         if fault == "crash before":
             raise Crashed
         if fault == "lost before":

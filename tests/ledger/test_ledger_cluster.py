@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from odradek.client.cluster import Cluster as Client
 from odradek.client.settings import ClientSettings, ProduceSettings
@@ -14,6 +14,7 @@ from odradek.ledger.writer import CARRIED_OUT, Writer
 from odradek.testing import Cluster, Node, cluster
 from tests.ledger import program
 from tests.ledger.test_ledger_broker import Tagged, every_row, rows_of
+from tests.pipeline.lab import wait_until
 
 SINK = "survivor"
 
@@ -46,11 +47,18 @@ def leader_of_the_ledger(three: Cluster) -> Node:
 
 
 def test_the_ledger_has_three_replicas_whatever_other_topics_have(three):
+    """Also if one broker is away. And two of them have a record before it counts: what one broker alone lost, would be
+    written again."""
+    admin = AdminClient({"bootstrap.servers": three.bootstrap})
+    three[3].crash()
+    wait_until(lambda: len(admin.list_topics(timeout=30).brokers) == 2, lambda: "it is still active", 60)
     Ledger(client_of(three)).ensure()
-    (ledger,) = (
-        AdminClient({"bootstrap.servers": three.bootstrap}).list_topics(NAME, timeout=30).topics.values()
-    )
+    three[3].start()
+    three.wait_until_in_sync()
+    (ledger,) = admin.list_topics(NAME, timeout=30).topics.values()
     assert {len(one.replicas) for one in ledger.partitions.values()} == {3}
+    (described,) = admin.describe_configs([ConfigResource("topic", NAME)]).values()
+    assert described.result(30)["min.insync.replicas"].value == "2"
 
 
 VICTIMS = (coordinator, leader_of_rows, leader_of_the_ledger)

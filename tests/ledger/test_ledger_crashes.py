@@ -4,15 +4,16 @@ import random
 
 import pytest
 
+from odradek.client.settings import ProduceSettings
 from odradek.errors import ErrorCode, KafkaError
-from odradek.ledger.protocol import AnotherProcess, LedgerLost, OlderCheckpoint, TooSlow
+from odradek.ledger.protocol import AnotherProcess, LedgerLost, OlderCheckpoint, TooSlow, TransactionLost
 from odradek.ledger.record import Entry
 from odradek.ledger.topic import NAME, Ledger
-from odradek.ledger.writer import RowsChanged
+from odradek.ledger.writer import RowsChanged, Writer
 from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.fetch import FetchRequest
-from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.produce import ProduceRequest
 from tests.ledger.program import (
     TOPIC,
@@ -67,6 +68,20 @@ def test_one_fault_while_markers_are_written_after_the_response(fault, slow_comm
         check_exactly_once(simulated, 2)
 
 
+@pytest.mark.parametrize("late_by", range(1, 9))
+def test_a_request_that_was_repeated_arrives_late(late_by):
+    """A late EndTxn must not commit the next transaction, which has the same epoch. A late InitProducerId fences us."""
+    for number in range(REQUESTS):
+        simulated, checkpoint = new_cluster(), Checkpoint()
+        program = Program(simulated, checkpoint, {number: "late"})
+        program.client.late_by = late_by
+        try:
+            program.run(4)
+        except AnotherProcess:
+            Program(simulated, checkpoint).run(4)
+        check_exactly_once(simulated, 4)
+
+
 def test_two_crashes_at_any_two_requests():
     for first in range(REQUESTS):
         for second in range(0, REQUESTS, 2):
@@ -118,6 +133,45 @@ def test_two_processes_on_copies_of_one_checkpoint_do_not_fence_each_other_for_e
             pass  # it initialized after the other, and found its work
         assert len(copies) == 1
         check_exactly_once(simulated, 3)
+
+
+def test_a_writer_that_is_used_again_after_another_process_went_on():
+    """A query that is stopped, runs elsewhere, and is started again by the program that had started it first."""
+    simulated, checkpoint = new_cluster(), Checkpoint()
+    first = Program(simulated, checkpoint)
+    first.run(1)
+    Program(simulated, checkpoint).run(3)
+    first.run(4)
+    check_exactly_once(simulated, 4)
+
+
+def test_a_batch_that_an_operator_has_taken_back_is_written_again_by_the_same_process():
+    simulated, checkpoint = new_cluster(), Checkpoint()
+    program = Program(simulated, checkpoint)
+    program.run(2)
+    Ledger(SimulatedClient(simulated)).reset("sink", 0)
+    checkpoint.finished = 0  # its end was not noted
+    program.run(2)
+    assert program.skipped == []
+
+
+def test_a_process_that_is_fenced_while_it_initializes_stops():
+    """And one whose transaction is in an odd state then tries again, a few times."""
+
+    class Refusing(SimulatedClient):
+        def arrive(self, node, request):
+            if isinstance(request, InitProducerIdRequest):
+                return InitProducerIdResponse(error_code=self.code)
+            return super().arrive(node, request)
+
+    for code, expected in (
+        (ErrorCode.PRODUCER_FENCED, AnotherProcess),
+        (ErrorCode.INVALID_TXN_STATE, TransactionLost),
+    ):
+        client = Refusing(new_cluster())
+        client.code = code
+        with pytest.raises(expected):
+            Writer(client, "sink", ProduceSettings()).write(order_of(0), SomeRows(0), lambda _: None)
 
 
 def test_a_process_that_wakes_up_after_its_timeout_leaves_its_successor_alone():
@@ -207,8 +261,9 @@ def test_an_operator_says_whether_a_batch_was_written(to, rows_of_batch_2):
     del simulated.topics[NAME]
     Ledger(SimulatedClient(simulated)).reset("sink", to)
     Program(simulated, checkpoint).run(4)
+    Program(simulated, checkpoint).run(5)  # it has adopted the new ledger
     values = [one.value.decode().split("/")[0] for one in simulated.visible(TOPIC)]
-    assert [values.count(str(batch)) for batch in range(4)] == [4, 4, rows_of_batch_2, 4]
+    assert [values.count(str(batch)) for batch in range(5)] == [4, 4, rows_of_batch_2, 4, 4]
     assert ledger_of(simulated) is not None
 
 
@@ -327,9 +382,6 @@ def order_of(batch: int):
 
 
 def writer_on(simulated):
-    from odradek.client.settings import ProduceSettings
-    from odradek.ledger.writer import Writer
-
     return Writer(SimulatedClient(simulated), "sink", ProduceSettings(), clock=lambda: simulated.now_s)
 
 

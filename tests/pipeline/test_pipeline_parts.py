@@ -17,6 +17,8 @@ from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.ledger.protocol import LedgerLost, TransactionLost
+from odradek.ledger.record import UnreadableRecord
 from odradek.model import TopicPartition
 from odradek.pipeline.check.checking import check_output
 from odradek.pipeline.check.planning import KEEPS, RESET, UNCHANGED, compare
@@ -29,7 +31,7 @@ from odradek.pipeline.kinds.registry import sink_kind
 from odradek.pipeline.kinds.topics import Topics
 from odradek.pipeline.rows.decoding import reasons_for
 from odradek.pipeline.rows.reasons import reason_for
-from odradek.pipeline.run.failures import Backoff, Kind, classify
+from odradek.pipeline.run.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.run.isolation import Range, batch_in_flight, halves, isolate
 from odradek.pipeline.run.live_view import LiveView
 from odradek.pipeline.run.metrics import Metrics
@@ -283,6 +285,18 @@ def test_a_right_that_only_transactions_need_is_named_with_the_way_around_it(cod
     assert failure.kind is kind
     assert failure.reason.startswith(text.rstrip("…"))
     assert ('delivery = "at_least_once"' in failure.reason) == (kind is Kind.PERMANENT)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (LedgerLost("the ledger has no record"), Kind.PERMANENT),
+        (UnreadableRecord("the ledger's record of x has format 2"), Kind.PERMANENT),
+        (TransactionLost("the transaction was lost 3 times"), Kind.OTHER),
+    ],
+)
+def test_what_the_ledger_says_ends_a_run_unless_another_try_may_help(error, kind):
+    assert classify(error) == Failure(kind, str(error))
 
 
 def test_pauses_grow_and_begin_again():

@@ -22,6 +22,7 @@ from odradek.spark.blobs import Way
 from odradek.spark.exactly_once import way_of_this_machine
 from odradek.spark.failures import sentence_of
 from odradek.spark.options import InvalidOption
+from odradek.spark.query_checkpoint import DEFAULT_ROOT
 from tests.spark.committed import committed_records, committed_values, forget_last_commit
 
 _numbers = itertools.count()
@@ -78,6 +79,31 @@ def test_a_query_without_a_checkpoint_is_refused(broker, topics, streaming, opti
         query.awaitTermination()
     assert "option 'checkpointLocation': must be set for the query" in (sentence_of(failure.value) or "")
     assert values(broker, options) == []
+
+
+def test_a_default_place_for_checkpoints_is_enough_only_for_a_query_with_a_name(
+    spark, broker, topics, streaming, options, tmp_path
+):
+    """Without a name Spark gives it a new place there at each start."""
+    source, name = topics.create(partitions=1), f"query-{uuid.uuid4()}"
+    frame = streaming(subscribe=source, startingOffsets="earliest").selectExpr("value")
+
+    def start(named: bool) -> None:
+        writer = write_exactly_once(frame.writeStream, options).trigger(availableNow=True)
+        (writer.queryName(name) if named else writer).start().awaitTermination()
+
+    spark.conf.set(DEFAULT_ROOT, str(tmp_path))
+    try:
+        topics.fill(source, [b"0"])
+        with pytest.raises(Exception, match=InvalidOption.__name__) as failure:
+            start(named=False)
+        assert "option 'checkpointLocation': must be set" in (sentence_of(failure.value) or "")
+        start(named=True)
+        topics.fill(source, [b"1"])
+        start(named=True)
+    finally:
+        spark.conf.unset(DEFAULT_ROOT)
+    assert values(broker, options) == ["0", "1"]
 
 
 def test_order_of_a_key_headers_and_times_are_kept(spark, broker, options):
@@ -346,6 +372,18 @@ def test_the_format_refuses_to_be_exactly_once_and_says_what_does(spark, options
     with pytest.raises(Exception, match="write_exactly_once") as failure:
         frame.write.format("odradek").options(**options, exactlyOnceId="x").mode("append").save()
     assert InvalidOption.__name__ in str(failure.value)
+
+
+def test_what_identifies_a_stream_or_a_batch_is_checked_before_anything_runs():
+    options = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+    writer = SimpleNamespace(foreachBatch=lambda sink: sink)
+    with pytest.raises(InvalidOption, match="'exactlyOnceId': leave it out: a stream is known by its check"):
+        write_exactly_once(writer, options | {"exactlyOnceId": "x"})
+    with pytest.raises(InvalidOption, match="a batch by the id of write_once"):
+        write_once(None, options | {"exactlyonceid": "x"}, id="x")
+    for nameless in ("", " ", 5):
+        with pytest.raises(InvalidOption, match="'id': must be a text that names the batch"):
+            write_once(None, options, id=nameless)
 
 
 def test_the_ledger_is_compacted(broker, topics, spark, options):

@@ -20,6 +20,17 @@ odradek.client.deadline.TimedOut: could not describe topics t within 5 s: refuse
 Logical Plan:
 ~StreamingDataSourceV2ScanRelation[key#6] odradek
 """
+BATCH_FAILURE = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function \
+in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback:
+  File "/x/odradek/client/producing.py", line 151, in flush
+odradek.errors.KafkaError: cannot write to a-7: NOT_ENOUGH_REPLICAS
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+odradek.client.deadline.TimedOut: could not write to a within 120 s: cannot write to a-7: NOT_ENOUGH_REPLICAS
+ SQLSTATE: 39000
+"""
 UPDATE_MODE = (
     "[STREAM_FAILED] terminated with exception: requirement failed: odradek does not support Update mode."
 )
@@ -30,6 +41,7 @@ UPDATE_MODE = (
     [
         (STREAM_FAILURE, "could not describe topics t within 5 s: refused"),
         ("x: odradek.spark.options.InvalidOption: option 'a': no SQLSTATE: 38000", "option 'a': no"),
+        (BATCH_FAILURE, "could not write to a within 120 s: cannot write to a-7: NOT_ENOUGH_REPLICAS"),
         (UPDATE_MODE, failures.HINTS["odradek does not support Update mode"]),
         ("ValueError: odradek is not to blame", None),
     ],

@@ -192,11 +192,6 @@ class Cluster:
 
     # Topics and leaders
 
-    @property
-    def broker_count(self) -> int:
-        """The brokers that were there when metadata was asked for last."""
-        return len(self._nodes)
-
     def topic_names(self) -> list[str]:
         """Every topic that is not Kafka's own."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)

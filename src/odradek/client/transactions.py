@@ -80,6 +80,7 @@ class TransactionalProducer:
         self._coordinator: Node | None = None
         self._partitions: set[TopicPartition] = set()  # of the open transaction
         self._opened_s: float | None = None
+        self._may_commit_late = False  # a copy of the last EndTxn may still be on its way to the coordinator
 
     @property
     def open_ms(self) -> int:
@@ -106,6 +107,7 @@ class TransactionalProducer:
         self._identity = self._retrying(f"initialize transactional id {self.transactional_id}", ask)
         own = TransactionalState(self.transactional_id, ProducerState(self._identity))
         self._producer = Producer(self._cluster, self._settings, own)
+        self._may_commit_late = False  # it has the old epoch
         return self._identity
 
     def _halve_timeout(self) -> None:
@@ -147,9 +149,16 @@ class TransactionalProducer:
                     self._check(code, f"{name}-{number}")
 
         if self._opened_s is None:
+            self._check_no_commit_is_late()
             self._opened_s = self._clock()
         self._retrying(f"add partitions to the transaction of {self.transactional_id}", ask)
         self._partitions |= partitions
+
+    def _check_no_commit_is_late(self) -> None:
+        """In the older protocol all transactions of an epoch look alike, so a copy that arrives late would commit the
+        next one, before its last rows are sent."""
+        if self._may_commit_late:
+            raise TransactionGone("the last commit was sent twice, and may arrive twice")
 
     def commit(self) -> None:
         """Everything that was sent becomes visible. Once this returns it is decided, for good."""
@@ -158,7 +167,12 @@ class TransactionalProducer:
         request = EndTxnRequest(self.transactional_id, identity.producer_id, identity.epoch, committed=True)
 
         def ask() -> None:
-            self._check(self._connection().call(request, EndTxnResponse).error_code)
+            connection = self._connection()
+            try:
+                self._check(connection.call(request, EndTxnResponse).error_code)
+            except ConnectionLost:
+                self._may_commit_late = True
+                raise
 
         self._retrying(f"commit the transaction of {self.transactional_id}", ask)
         self._opened_s, self._partitions = None, set()

@@ -17,17 +17,34 @@ from odradek.records.record import Record, decode_batch, encode_records
 from odradek.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 
-REPLICAS = 3  # or as many as there are brokers; Kafka's own default would be one
+REPLICAS = 3  # or as many as the cluster has brokers; Kafka's own default would be one
 CONFIG = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+# Like Kafka's own log of transactions: nobody would notice a record that is lost, and its batch would be written again.
+IN_SYNC = {"min.insync.replicas": "2"}
 STABLE_WITHIN_S = 1200.0  # longer than transaction.max.timeout.ms is by default
+
+
+def create_compacted(cluster: Cluster, name: str, partitions: int) -> CreatableTopicResult:
+    """Create a topic with as many replicas as the cluster has brokers for, counting one that is down: otherwise the
+    topic would have too few replicas for ever, and nobody could write once the next broker goes down."""
+    for replicas in range(REPLICAS, 0, -1):
+        wanted = CONFIG | (IN_SYNC if replicas == REPLICAS else {})
+        configs = [CreatableTopicConfig(key, value) for key, value in wanted.items()]
+        topic = CreatableTopic(name, partitions, replicas, configs=configs)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        (result,) = cluster.ask(f"create topic {name}", request, CreateTopicsResponse).topics
+        if result.error_code != ErrorCode.INVALID_REPLICATION_FACTOR:
+            break
+    return result
 
 
 class CompactedTopic:
@@ -48,22 +65,15 @@ class CompactedTopic:
         self._count = len(self._cluster.partitions_of([self.name]))
 
     def _create(self) -> None:
-        configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
-        replicas = min(REPLICAS, self._cluster.broker_count)
-        topic = CreatableTopic(
-            name=self.name, num_partitions=self._wanted, replication_factor=replicas, configs=configs
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        response = self._cluster.ask(f"create topic {self.name}", request, CreateTopicsResponse)
-        for result in response.topics:
-            code = ErrorCode(result.error_code)
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                reason, count = result.error_message or code.name, self._wanted
-                raise KafkaError(
-                    code,
-                    f"cannot create topic {self.name}: {reason}; create it yourself, compacted and with {count} "
-                    f"partition{'s' if count > 1 else ''}",
-                )
+        result = create_compacted(self._cluster, self.name, self._wanted)
+        code = ErrorCode(result.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            reason, count = result.error_message or code.name, self._wanted
+            raise KafkaError(
+                code,
+                f"cannot create topic {self.name}: {reason}; create it yourself, compacted and with {count} "
+                f"partition{'s' if count > 1 else ''}",
+            )
 
     def topic_id(self) -> str:
         return str(self._cluster.topic_ids([self.name])[self.name])

@@ -125,9 +125,10 @@ class BatchProtocol(TransactionProtocol):
         self._timeouts = self._timeout_ms = 0
 
     def start(self) -> Step:
-        if self._known is None or self._order.adoption is None:
+        """Only the batch after the known one needs no look: for another, somebody may have changed the ledger."""
+        if self._known is None or self._order.adoption is None or self._known.batch != self._order.batch - 1:
             return self._next(Initialize())
-        return self._next(self._by_entry(self._known))
+        return self._next(Send())
 
     # After Initialize, ReadLedger and Adopt
 
@@ -177,10 +178,16 @@ class BatchProtocol(TransactionProtocol):
 
     def _lost(self, outcome: Outcome) -> Step:
         assert isinstance(outcome, Lost)
+        if self._giving_up is not None:
+            return Stop(self._giving_up)
         self._losses += 1
         if self._losses >= MAX_LOSSES:
             return self._give_up(TransactionLost(_lost_often(self._order, outcome.why)))
         return Initialize()
+
+    def _overtaken(self, _: Outcome) -> Step:
+        """Two processes initialized at once."""
+        return Stop(self._giving_up or AnotherProcess(_other_process(self._order)))
 
     def _fenced(self, outcome: Outcome) -> Step:
         assert isinstance(outcome, Fenced)
@@ -203,6 +210,8 @@ Move = Callable[[BatchProtocol, Outcome], Step]
 IN_TRANSACTION = (Send, Record, Commit)
 MOVES: dict[tuple[type[Step], type[Outcome]], Move] = {
     (Initialize, Succeeded): BatchProtocol._initialized,
+    (Initialize, Lost): BatchProtocol._lost,
+    (Initialize, Fenced): BatchProtocol._overtaken,
     (Initialize, Refused): BatchProtocol._stopped,
     (ReadLedger, Found): BatchProtocol._read,
     (ReadLedger, Refused): BatchProtocol._stopped,

@@ -31,7 +31,7 @@ from odradek.client.transaction_steps import (
 from odradek.client.transactions import ProducerFenced, TransactionalProducer, TransactionGone
 from odradek.ledger import protocol as steps
 from odradek.ledger.protocol import Adoption, BatchProtocol, Order
-from odradek.ledger.record import Entry
+from odradek.ledger.record import ANY, Entry
 from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
 from odradek.model import TopicPartition
 
@@ -120,7 +120,8 @@ class Writer:
             if isinstance(step, Stop):
                 raise step.error
             if isinstance(step, steps.Skip):
-                self._known = step.entry
+                # An operator's record may be in a new ledger, which the next batch has to adopt.
+                self._known = None if step.entry.fingerprint == ANY else step.entry
                 return Written(step.entry, is_new=False)
             if isinstance(step, steps.Done):
                 assert self._entry is not None

@@ -17,6 +17,7 @@ from odradek.client.fetching import OffsetsGone, RangeReader
 from odradek.client.producing import EncodedRecords
 from odradek.client.settings import FetchSettings
 from odradek.errors import ErrorCode, KafkaError
+from odradek.ledger.compacted import create_compacted
 from odradek.mirror.position import (
     Copy,
     Position,
@@ -29,17 +30,9 @@ from odradek.mirror.position import (
 from odradek.mirror.rights import REFUSALS
 from odradek.model import TopicPartition
 from odradek.records.record import Record, decode_batch, encode_records
-from odradek.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 
 NAME = "_odradek-mirror-positions"
 PARTITIONS = 8
-REPLICAS = 3  # or as many as there are brokers
-CONFIG = {"cleanup.policy": "compact", "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
 STABLE_WITHIN_S = 1200.0  # longer than transaction.max.timeout.ms is by default
 
 log = logging.getLogger("odradek.mirror")
@@ -49,19 +42,15 @@ def create_positions(cluster: Cluster) -> None:
     """Create the topic of positions if there is none yet."""
     if NAME in cluster.topic_names():
         return
-    configs = [CreatableTopicConfig(name, value) for name, value in CONFIG.items()]
-    replicas = min(REPLICAS, cluster.broker_count)
-    topic = CreatableTopic(name=NAME, num_partitions=PARTITIONS, replication_factor=replicas, configs=configs)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    for result in cluster.ask(f"create topic {NAME}", request, CreateTopicsResponse).topics:
-        code = ErrorCode(result.error_code)
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            reason = result.error_message or code.name
-            grant = "grant CREATE on it, or " if code in REFUSALS else ""
-            raise KafkaError(
-                code,
-                f"cannot create topic {NAME} on the target: {reason}; {grant}create it, compacted, yourself",
-            )
+    result = create_compacted(cluster, NAME, PARTITIONS)
+    code = ErrorCode(result.error_code)
+    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        reason = result.error_message or code.name
+        grant = "grant CREATE on it, or " if code in REFUSALS else ""
+        raise KafkaError(
+            code,
+            f"cannot create topic {NAME} on the target: {reason}; {grant}create it, compacted, yourself",
+        )
 
 
 class Positions:

@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from odradek.spark.blobs import (
     EncodedFrame,
     Way,
 )
-from odradek.spark.options import InvalidOption, SinkOptions, parse_sink_options
+from odradek.spark.options import EXACTLY_ONCE_ID, InvalidOption, SinkOptions, parse_sink_options
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class OnceSink:
         """Look the batch up: it need not be computed if it was written; `write` knows for certain."""
         return self._writer.seen(order)
 
+    def close(self) -> None:
+        self._cluster.close()
+
     def _encoded(self, part: Part) -> EncodedFrame:
         topic = part.options.topic
         if topic is not None:
@@ -116,7 +120,7 @@ class StreamSink:
     """The function that `foreachBatch` calls, for one query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = parse_sink_options(options)
+        self._options = _parsed(options)
         self._sinks: dict[str, OnceSink] = {}
 
     def __call__(self, batch: "DataFrame", number: int) -> None:
@@ -129,6 +133,13 @@ class StreamSink:
             )
         order = order_of(checkpoint, number)
         sink.write(order, [Part(batch, self._options)], checkpoint, was_reached=number > 0)
+
+
+def _parsed(options: Mapping[str, str]) -> SinkOptions:
+    if any(name.lower() == EXACTLY_ONCE_ID.lower() for name in options):
+        problem = "leave it out: a stream is known by its checkpoint, and a batch by the id of write_once"
+        raise InvalidOption(EXACTLY_ONCE_ID, problem)
+    return parse_sink_options(options)
 
 
 def order_of(checkpoint: QueryCheckpoint, number: int) -> Order:
@@ -147,7 +158,9 @@ def write_stream(writer: "DataStreamWriter", options: Mapping[str, str]) -> "Dat
 def write_batch(frame: "DataFrame", options: Mapping[str, str], sink: str) -> Written:
     if ".connect." in type(frame).__module__:
         raise InvalidOption("exactly once", "Spark Connect is not supported; use a session in the driver")
-    parsed = parse_sink_options(options)
+    if not (isinstance(sink, str) and sink.strip()):
+        raise InvalidOption("id", "must be a text that names the batch, like 'orders of 2026-11-18'")
+    parsed = _parsed(options)
     order = Order(ONCE + sink, 0, ONLY_BATCH)
-    once = OnceSink(parsed.properties, order.sink, sink)
-    return once.seen(order) or once.write(order, [Part(frame, parsed)], None, was_reached=False)
+    with closing(OnceSink(parsed.properties, order.sink, sink)) as once:
+        return once.seen(order) or once.write(order, [Part(frame, parsed)], None, was_reached=False)

@@ -19,11 +19,12 @@ HINTS = {
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """Our message in a failure that Spark reports; None if it is not one of ours."""
+    """Our message in a failure that Spark reports; None if it is not one of ours. Of an error and its cause, the error:
+    Python tells it last."""
     text = str(error)
-    found = OWN_ERROR.search(text)
-    if found is not None:
-        return found["sentence"].removesuffix(" SQLSTATE: 38000").strip()
+    found = OWN_ERROR.findall(text)
+    if found:
+        return str(found[-1]).removesuffix(" SQLSTATE: 38000").strip()
     return next((hint for mark, hint in HINTS.items() if mark in text), None)
 
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 ADOPTION = "odradek-ledger.json"
 UTF_8 = "UTF-8"
-TEMPORARY = re.compile(
-    r"temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-)  # Spark's, where there is no other
+DEFAULT_ROOT = "spark.sql.streaming.checkpointLocation"  # of queries that have no location of their own
+RANDOM = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+TEMPORARY = re.compile(f"temporary-{RANDOM}")  # Spark's, where there is no other
+NAMELESS = re.compile(RANDOM)  # Spark's below the default root, if the query has no name
 
 
 class QueryCheckpoint:
@@ -38,15 +39,24 @@ class QueryCheckpoint:
             raise InvalidOption("exactly once", "this is not a batch of a streaming query; use write_once")
         session: Any = batch.sparkSession._jsparkSession
         running = session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
-        root = str(running.resolvedCheckpointRoot())
-        if TEMPORARY.fullmatch(root.rsplit("/", 1)[-1]):
+        hadoop = session.sessionState().newHadoopConf()
+        name = str(running.name() or "")
+        found = cls(query_id, str(running.resolvedCheckpointRoot()), name, jvm, hadoop)
+        if found._is_lost_at_the_end(batch.sparkSession.conf.get(DEFAULT_ROOT, None)):
             raise InvalidOption(
                 "checkpointLocation",
-                "must be set for the query, with .option('checkpointLocation', …): Spark would delete its own, and the "
-                "next start would write all rows again",
+                "must be set for the query, with .option('checkpointLocation', …): the next start would not find the "
+                "one that Spark has made up, and write all rows again",
             )
-        hadoop = session.sessionState().newHadoopConf()
-        return cls(query_id, root, str(running.name() or ""), jvm, hadoop)
+        return found
+
+    def _is_lost_at_the_end(self, default_root: str | None) -> bool:
+        """True if Spark chose the place, at random: under the default root, too, unless the query has a name."""
+        parent, _, last = self.root.rpartition("/")
+        if default_root is None or self.name or not NAMELESS.fullmatch(last):
+            return TEMPORARY.fullmatch(last) is not None
+        path = self._jvm.org.apache.hadoop.fs.Path(default_root)
+        return str(path.getFileSystem(self._hadoop).makeQualified(path).toString()) == parent
 
     def fingerprint(self, batch: int) -> str:
         """Return a fingerprint of what the batch reads: Spark writes it down before the batch runs, and never changes

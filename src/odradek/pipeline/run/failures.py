@@ -18,6 +18,7 @@ from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
+from odradek.ledger.record import UnreadableRecord
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
@@ -83,7 +84,7 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(DATABASES[type(error)], text)
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
-    if isinstance(error, InvalidOption | InvalidColumn | MissingTopic | Refused):
+    if isinstance(error, InvalidOption | InvalidColumn | MissingTopic | Refused | UnreadableRecord):
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
