@@ -1,7 +1,7 @@
 """The parts of lake sinks that need neither Spark nor a table: decisions, schemas, storage, files."""
 
 import os
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -362,6 +362,9 @@ def test_values_of_partitions():
     assert text_of("") is None
     assert text_of(date(2026, 1, 2)) == "2026-01-02"
     assert text_of(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2026-01-02 03:04:05.000000"
+    elsewhere = datetime(2026, 1, 2, 4, 4, 5, tzinfo=timezone(timedelta(hours=1)))
+    assert text_of(elsewhere) == "2026-01-02 03:04:05.000000"
+    assert text_of(elsewhere.replace(tzinfo=None)) == "2026-01-02 04:04:05.000000"
 
 
 def test_statistics_are_exact_or_left_out(tmp_path: Path):
@@ -383,3 +386,36 @@ def test_statistics_are_exact_or_left_out(tmp_path: Path):
         "maxValues": {"at": "2026-01-02T03:04:05.679Z"},
         "nullCount": {"at": 0, "ratio": 0, "long": 0, "none": 1},
     }
+
+
+END_OF_TIME = 253402300799999999  # 9999-12-31 23:59:59.999999, which many take for "still valid"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.timestamp("us", "UTC"), END_OF_TIME),
+        (pa.timestamp("us"), END_OF_TIME),
+        (pa.timestamp("us", "UTC"), 10 * END_OF_TIME),  # Spark's years go further than Python's
+        (pa.timestamp("us", "UTC"), -10 * END_OF_TIME),
+        (pa.date32(), 4_000_000),
+    ],
+)
+def test_times_at_the_end_of_time_have_no_statistics(tmp_path: Path, kind: pa.DataType, value: int):
+    plain = pa.int32() if kind == pa.date32() else pa.int64()
+    schema = pa.schema([("at", kind), ("id", pa.int64())])
+    rows = pa.RecordBatch.from_arrays([pa.array([value], plain).cast(kind), pa.array([1])], schema=schema)
+    (file,) = write_task(iter([rows]), Target(str(tmp_path), {}, schema, (), False))
+    assert file.stats == {
+        "numRecords": 1,
+        "minValues": {"id": 1},
+        "maxValues": {"id": 1},
+        "nullCount": {"at": 0, "id": 0},
+    }
+
+
+def test_a_field_of_a_struct_is_not_taken_for_a_column(tmp_path: Path):
+    """Both have the path a.b in Parquet; with statistics of the other one readers would leave the file out."""
+    rows = pa.RecordBatch.from_pylist([{"a": {"b": 100}, "a.b": 1}])
+    (file,) = write_task(iter([rows]), Target(str(tmp_path), {}, rows.schema, (), False))
+    assert file.stats["minValues"] == {} and file.stats["nullCount"] == {}
