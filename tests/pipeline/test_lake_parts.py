@@ -29,9 +29,13 @@ from odradek.pipeline.kinds.lake.storage import (
     FILE_IO,
     arrow_azure,
     arrow_s3,
+    as_delta_opens,
     delta_options,
     file_system,
     iceberg_properties,
+    local_or_uri,
+    warehouse_uri,
+    without_secrets,
 )
 from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.run.failures import Kind, classify
@@ -234,6 +238,40 @@ def test_places(tmp_path: Path):
     assert file_system(f"file://{tmp_path}", {})[1] == str(tmp_path)
     assert file_system("s3://bucket/lake/orders", STORE)[1] == "bucket/lake/orders"
     assert file_system("abfss://c@shop.dfs.core.windows.net/lake", {"account_key": "a2V5"})[1] == "c/lake"
+
+
+def test_places_with_spaces_and_other_characters(tmp_path: Path):
+    """Whoever writes the log and whoever writes files must mean the same directory."""
+    assert local_or_uri(f"file://{tmp_path}/my%20lake") == f"{tmp_path}/my lake"
+    assert local_or_uri("file:/my%20lake") == "/my lake"
+    assert local_or_uri("/my%20lake") == "/my%20lake"
+    assert as_delta_opens("s3://bucket/my%20lake/a b") == "s3://bucket/my lake/a b"
+    assert as_delta_opens("/100%25") == "/100%25"
+    assert warehouse_uri("/my läke #1") == "file:///my läke %231"
+    assert warehouse_uri("s3://bucket/my lake") == "s3://bucket/my lake"
+
+
+def test_azure_s_tokens_with_and_without_a_question_mark():
+    for token in ("sv=1&sig=s", "?sv=1&sig=s"):
+        access = {"account_name": "shop", "sas_token": token}
+        assert arrow_azure(access, "")["sas_token"] == "?sv=1&sig=s"
+        assert iceberg_properties(access)["adls.sas-token"] == "?sv=1&sig=s"
+
+
+class Away:
+    """A file system that says where it has been."""
+
+    def open_output_stream(self, path: str) -> None:
+        raise OSError("PUT 'https://shop/c/?sv=1&sig=s' failed")
+
+
+def test_secrets_are_cut_out_of_what_libraries_say(monkeypatch):
+    access = {"sas_token": "?sv=1&sig=s", "secret_access_key": "k/y", "region": "eu"}
+    said = "GET 'https://shop/c/?sv=1&sig=s' failed in eu: k/y"
+    assert without_secrets(said, access) == "GET 'https://shop/c/?***' failed in eu: ***"
+    monkeypatch.setattr(files, "file_system", lambda place, given: (Away(), place))
+    with pytest.raises(StorageError, match=r"cannot write part-.*: PUT 'https://shop/c/\?\*\*\*' failed"):
+        list(write_task(iter([batch(range(2))]), Target("s3://lake", access, SCHEMA, (), False)))
 
 
 # The file

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.kinds.lake.storage import file_system, is_local
+from odradek.pipeline.kinds.lake.storage import file_system, is_local, without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +143,7 @@ class _Writer:
             size = self._stream.tell()
             self._stream.close()
         except OSError as error:
-            raise _failure(self._name, error) from None
+            raise self._failure(error) from None
         self._parquet = None
         (footer,) = self._footer
         names = self._target.partition_by
@@ -169,7 +169,7 @@ class _Writer:
                 self._parquet.write_table(table, row_group_size=table.num_rows)
             return int(self._stream.tell())
         except OSError as error:
-            raise _failure(self._name, error) from None
+            raise self._failure(error) from None
 
     def _open(self) -> None:
         from pyarrow import parquet
@@ -182,9 +182,9 @@ class _Writer:
             self._stream, self._schema, store_schema=False, metadata_collector=self._footer
         )
 
-
-def _failure(name: str, error: OSError) -> StorageError:
-    return StorageError(f"cannot write {name}: {error.strerror or error}")
+    def _failure(self, error: OSError) -> StorageError:
+        reason = without_secrets(error.strerror or str(error), self._target.access)
+        return StorageError(f"cannot write {self._name}: {reason}")
 
 
 # What is known of a file
@@ -219,9 +219,8 @@ def statistics(footer: Any, schema: "pa.Schema") -> dict[str, Any]:
         if all(one.has_null_count for one in known):
             nulls[name] = sum(one.null_count for one in known)
         valued = [one for one in known if one.num_values]
-        if valued and all(one.has_min_max for one in valued):
-            if (pair := _bounds(valued)) is not None:
-                low[name], high[name] = pair
+        if valued and all(one.has_min_max for one in valued) and (pair := _bounds(valued)) is not None:
+            low[name], high[name] = pair
     return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, Struct
 from odradek.pipeline.kinds.lake.files import DataFile, Target, write_task
 from odradek.pipeline.kinds.lake.order import Entry, Order
 from odradek.pipeline.kinds.lake.schemas import widened
-from odradek.pipeline.kinds.lake.storage import Access, iceberg_properties
+from odradek.pipeline.kinds.lake.storage import Access, iceberg_properties, warehouse_uri
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def catalog_properties(catalog: Mapping[str, str], warehouse: str, access: Acces
     """Of the catalog that `[storage]` names, or of one in a file beside the warehouse, or in it if that is local."""
     properties = iceberg_properties(access)
     if warehouse:
-        properties["warehouse"] = warehouse if "://" in warehouse else Path(warehouse).as_uri()
+        properties["warehouse"] = warehouse_uri(warehouse)
     return properties | dict(catalog)
 
 
@@ -201,7 +201,7 @@ class IcebergLakeTable(LakeTable):
 
 
 class _conflicts:
-    """Turns a refused commit of pyiceberg into a `Conflict`."""
+    """Turns a refused commit of pyiceberg into a `Conflict`, and a time that it cannot take into `Unwritable`."""
 
     def __enter__(self) -> None:
         return
@@ -211,6 +211,11 @@ class _conflicts:
 
         if isinstance(error, CommitFailedException):
             raise Conflict(str(error)) from None
+        if isinstance(error, OverflowError):
+            raise Unwritable(
+                "a date or time of these rows is before the year 1 or after 9999, which pyiceberg cannot write: add a "
+                "requirement to a transform that sets such rows aside"
+            ) from None
 
 
 def storable(schema: StructType) -> StructType:
