@@ -8,6 +8,7 @@ import pytest
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.file.reading import load
+from odradek.pipeline.file.sources import without_password
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.run.failures import Kind, classify
 
@@ -84,6 +85,43 @@ def test_a_password_in_a_url_is_taken_out_of_it_and_never_shown(write):
     database = pipeline.sinks["out"].target.database
     assert database.url == "postgresql://shop@db:5432/shop?sslmode=require"
     assert database.password == "p@ss" and "p@ss" not in repr(pipeline.sinks) + str(database)
+
+
+@pytest.mark.parametrize(
+    ("given", "url", "password"),
+    [
+        ("postgresql://shop:a/b@db/shop", "postgresql://shop@db/shop", "a/b"),
+        ("postgresql://shop:a@b@db/shop", "postgresql://shop@db/shop", "a@b"),
+        ("postgresql://shop:a?b@db/shop", "postgresql://shop@db/shop", "a?b"),
+        ("postgresql://:a@db/shop", "postgresql://@db/shop", "a"),
+        ("postgresql://shop@db/shop?password=a%2Fb", "postgresql://shop@db/shop", "a/b"),
+        (
+            "postgresql://db:5432/s?user=me&password=a&sslmode=require",
+            "postgresql://db:5432/s?user=me&sslmode=require",
+            "a",
+        ),
+        ("postgresql://db:5432/shop", "postgresql://db:5432/shop", ""),
+        ("sqlite:///shop.db", "sqlite:///shop.db", ""),
+    ],
+)
+def test_a_password_anywhere_in_a_url(given: str, url: str, password: str):
+    """The URL is kept in the checkpoint and named by messages."""
+    assert without_password(given) == (url, password)
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        '{ type = "rest", uri = "https://c", credential = "id:secret" }',
+        '{ type = "rest", uri = "https://c", "header.Authorization" = "Bearer secret" }',
+        '{ type = "sql", uri = "postgresql+psycopg://shop:secret@db/catalog" }',
+        '{ type = "rest", uri = "https://c", "adls.connection-string" = "AccountKey=secret" }',
+    ],
+)
+def test_a_catalog_s_secrets_do_not_belong_in_the_file(write, catalog: str):
+    text = SHOP.format('table = "shop.orders"') + f"[storage]\ncatalog = {catalog}\n"
+    with pytest.raises(PipelineError, match="a secret does not belong in this file"):
+        load(write(text), {})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,11 @@ from odradek.pipeline.file.tables import Table
 
 DURATION = re.compile(r"\d+\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d)")
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-PASSWORD_IN_URL = re.compile(r"(?<=://)([^/@]*?):([^/]*)@")
+PASSWORDS_IN_URL = (  # the second one has a slash in it
+    re.compile(r"(?<=://)(?P<user>[^/@]*?):(?P<password>[^/]*)@"),
+    re.compile(r"(?<=://)(?P<user>[^/@:?]*):(?P<password>[^@]*)@"),
+)
+PASSWORD_PARAMETER = re.compile(r"(?<=[?&])password=([^&]*)&?")
 DATABASES = ("postgresql://", "sqlite:///")
 FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
 
@@ -111,10 +115,18 @@ def read_database(table: Table) -> Database:
     url = table.text("database")
     if url and not url.startswith(DATABASES):
         table.complain("database", f"this must be a URL that begins with {' or '.join(DATABASES)}")
-    password = table.text("password")
-    if found := PASSWORD_IN_URL.search(url):
-        url, password = PASSWORD_IN_URL.sub(r"\1@", url), password or unquote(found[2])
-    return Database(url, password)
+    url, password = without_password(url)
+    return Database(url, table.text("password") or password)
+
+
+def without_password(url: str) -> tuple[str, str]:
+    """The URL, and the password that was before its host, or among its parameters."""
+    password = ""
+    if found := next((found for one in PASSWORDS_IN_URL if (found := one.search(url))), None):
+        url, password = f"{url[: found.start()]}{found['user']}@{url[found.end() :]}", found["password"]
+    if parameter := PASSWORD_PARAMETER.search(url):
+        url, password = PASSWORD_PARAMETER.sub("", url).rstrip("?&"), password or parameter[1]
+    return url, unquote(password)
 
 
 def _data_source(table: Table) -> DataSource:

@@ -119,6 +119,9 @@ class DatabaseSinkKind(SinkKind):
             if column is None:
                 problem = f"table {name} has no column '{field.name}'; it has {', '.join(view.columns)}"
                 raise self._error("from", problem)
+            if column.is_computed:
+                problem = f"table {name} computes its column '{field.name}' itself: leave it out of the rows"
+                raise self._error("from", problem)
             if problem := misfit(field.dataType, column.kind, self._place.dialect):
                 kind = field.dataType.simpleString()
                 raise self._error(
