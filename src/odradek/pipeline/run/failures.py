@@ -20,6 +20,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
+from odradek.pipeline.kinds.function_sink import FunctionFailed
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
 from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.rows.expectations import FAILED
@@ -81,6 +82,8 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(Kind.PERMANENT, f"{text}. {WITHOUT_THEM}")
     if isinstance(error, RowsRefused | DatabaseRefused | DatabaseAway):
         return Failure(DATABASES[type(error)], text)
+    if isinstance(error, FunctionFailed):  # whatever its text may look like
+        return Failure(Kind.OTHER, _clean(text))
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
     if isinstance(error, InvalidOption | InvalidColumn | MissingTopic | Refused):
