@@ -48,7 +48,7 @@ def read_source(name: str, table: Table, kafka: Settings) -> Source:
         schema=table.text("schema") if has_schema else "",
         schema_file=table.text("schema_file") if has_schema else "",
         framing=table.choice("framing", "none", ("none", "registry")) if form == "avro" else "none",
-        registry=table.text("registry") if form == "avro" else "",
+        registry=read_registry(table) if form == "avro" else "",
         subject=f"{(table.texts('topic') or table.texts('topics') or (name,))[0]}-value",
         tombstones="drop" if is_static else table.choice("tombstones", "drop", ("drop", "keep")),
         watermark=None if is_static else read_watermark(table),
@@ -117,6 +117,13 @@ def read_database(table: Table) -> Database:
         table.complain("database", f"this must be a URL that begins with {' or '.join(DATABASES)}")
     url, password = without_password(url)
     return Database(url, table.text("password") or password)
+
+
+def read_registry(table: Table) -> str:
+    url = table.text("registry")
+    if url and not url.startswith(("http://", "https://")):
+        table.complain("registry", "this must be a URL that begins with http:// or https://")
+    return url
 
 
 def without_password(url: str) -> tuple[str, str]:

@@ -108,7 +108,7 @@ class TopicSinkKind(SinkKind):
             raise self.pipeline.error((*self.sink.key, "from"), "there are no columns to write")
         columns = [F.col(f"`{name}`") for name in rows.columns]
         if self._avro is not None:
-            refusal = f"{SINK_MARK}'{self.sink.name}': the Avro schema needs a value"
+            refusal = f"{SINK_MARK}'{self.sink.name}': the Avro schema does not take the row"
             return self._avro.column(rows, refusal)
         if self.target.format == "csv":
             return F.to_csv(F.struct(*columns)).cast("binary")

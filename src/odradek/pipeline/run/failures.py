@@ -67,6 +67,7 @@ FRAME = re.compile(r'File "([^"]+)", line \d+')
 OUR_CODE = re.compile(r"\bodradek/(?:(?:spark|client|pipeline|archive)/|delta\.py)")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
+UNENCODABLE = re.compile(r"\bUnencodable: ([^\n]*)")  # a row that an Avro schema does not take
 DATABASE = re.compile(r"\bDatabase(Away|Refused): ([^\n]*)")
 DATABASES = {RowsRefused: Kind.DATA, DatabaseRefused: Kind.PERMANENT, DatabaseAway: Kind.OTHER}
 
@@ -90,6 +91,8 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
+    if (found := UNENCODABLE.search(text)) is not None:
+        return Failure(Kind.DATA, _clean(found[1]))
     if (found := DATABASE.search(text)) is not None:  # of a table that is read
         return Failure(Kind.OTHER if found[1] == "Away" else Kind.PERMANENT, _clean(found[2]))
     if (found := USER_RAISED.search(text)) is not None and FAILED in found[1]:
