@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -301,7 +302,17 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 6
 
 
-def test_small_files_become_larger_ones(form: str, few: int, tmp_path: Path):
+def test_files_are_read_in_parts_that_fit_into_memory(monkeypatch):
+    sizes = [30, 30, 30, 70, 10, 60]
+    tasks = [SimpleNamespace(file=SimpleNamespace(file_size_in_bytes=size)) for size in sizes]
+    monkeypatch.setattr(iceberg, "READ_BYTES", 64)
+    parts = [[task.file.file_size_in_bytes for task in part] for part in iceberg.parts_of(tasks)]
+    assert parts == [[30, 30], [30], [70], [10], [60]] and list(iceberg.parts_of([])) == []
+
+
+@pytest.mark.parametrize("read_bytes", [1, 64 << 20])
+def test_small_files_become_larger_ones(form: str, few: int, tmp_path: Path, monkeypatch, read_bytes: int):
+    monkeypatch.setattr(iceberg, "READ_BYTES", read_bytes)
     table = created(table_at(form, tmp_path), partition_by=("day",))
     by_day = sorted(ROWS, key=lambda row: str(row["day"]))
     for batch in range(few // 2):

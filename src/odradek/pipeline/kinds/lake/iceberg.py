@@ -5,7 +5,7 @@ summaries of snapshots would expire. pyiceberg repeats a commit that was refused
 if that is the same batch. So its retries are off, by a property in our copy of the metadata alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BATCH = "odradek.batch."
 RETRIES = "commit.retry.num-retries"
 SMALL_BYTES = 32 << 20
+READ_BYTES = 64 << 20  # of files that are read together to become larger ones
 NEW_TABLE = {
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -176,9 +177,10 @@ class IcebergLakeTable(LakeTable):
         table = self._open
         small.sort(key=lambda task: str(task.file.partition))
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        batches = (batch for part in parts_of(small) for batch in scan.to_record_batches(part))
         merged = [
             parquet_file_to_data_file(table.io, table.metadata, f"{self.place}/{one.path}")
-            for one in write_task(scan.to_record_batches(small), self.target())
+            for one in write_task(batches, self.target())
         ]
         with _conflicts(), table.transaction() as transaction:
             transaction._apply((), self._as_it_was())
@@ -198,6 +200,18 @@ class IcebergLakeTable(LakeTable):
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
         )
+
+
+def parts_of(tasks: list[Any]) -> Iterator[list[Any]]:
+    """Files that are read together: pyiceberg holds the rows of all of them in memory."""
+    part: list[Any] = []
+    for task in tasks:
+        if part and sum(one.file.file_size_in_bytes for one in [*part, task]) > READ_BYTES:
+            yield part
+            part = []
+        part.append(task)
+    if part:
+        yield part
 
 
 class _conflicts:
