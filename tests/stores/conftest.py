@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import mark_peer, within
+from tests.selection import mark_peer
 from tests.stores import servers
 from tools.peer.kafka import PeerUnavailable
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 1800  # the first one installs its server
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_peer(HERE, items, config, "test-stores")
-    for item in within(HERE, items):
-        item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session", params=["azure", "azure by token", "google"])
