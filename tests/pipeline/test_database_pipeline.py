@@ -438,9 +438,7 @@ def test_the_password_is_in_no_command_line_log_plan_or_checkpoint(
 
 
 def test_the_example_of_the_docs(spark, lab: Lab):
-    docs = (
-        (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text().split("## PostgreSQL and SQLite")[1]
-    )
+    docs = (Path(__file__).parents[2] / "docs" / "pipelines" / "databases.md").read_text()
     (tables,) = re.findall(r"^```sql\n(.*?)^```", docs, re.DOTALL | re.MULTILINE)
     file = re.findall(r"^```toml\n(.*?)^```", docs, re.DOTALL | re.MULTILINE)[0]
     connection = sqlite3.connect(lab.directory / "shop.db")

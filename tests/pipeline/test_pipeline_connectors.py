@@ -12,7 +12,7 @@ from odradek.pipeline.file.sources import without_password
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.run.failures import Kind, classify
 
-DOCS = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 SHOP = """\
 [sources.orders]
 topic = "orders"
@@ -191,8 +191,20 @@ def test_what_a_failure_of_a_database_means(error, kind):
 
 def test_the_pipelines_of_the_docs_are_good(write):
     """Whole ones; the parts of others are tried by the tests of what they show."""
-    found = re.findall(r"^```toml\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+    pages = [DOCS / "PIPELINES.md", *(DOCS / "pipelines").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
+    found = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     blocks = [one for one in found if "[sinks." in one and "[sources." in one]
     assert len(blocks) == 5
     for block in blocks:
         assert load(write(block), {}).sinks
+
+
+def test_every_task_of_the_docs_has_a_page_that_states_its_guarantee():
+    section = (DOCS / "PIPELINES.md").read_text().split("\n## Tasks\n")[1].split("\n## ")[0]
+    tasks = re.findall(r"\]\(pipelines/([\w-]+)\.md\) \|", section)
+    assert sorted(tasks) == sorted(page.stem for page in (DOCS / "pipelines").glob("*.md"))
+    for name in tasks:
+        text = (DOCS / "pipelines" / f"{name}.md").read_text()
+        assert "**Guarantee" in text, name
+        assert "```toml" in text and "(../PIPELINES.md)" in text, name
