@@ -249,10 +249,24 @@ def test_what_a_registry_that_does_not_do_it_means(
         assert "p%40ss" not in str(caught.value)
 
 
-def registry_at(write, url: str) -> RegistryClient:
+def registry_at(write, url: str, secret: str = "p%40ss") -> RegistryClient:
     file = f'[sources.a]\ntopic = "a"\nformat = "text"\n[sinks.out]\nfrom = "a"\ntopic = "b"\nregistry = "{url}"\n'
-    pipeline = load(write(file + 'format = "avro"\n'), {"SECRET": "p%40ss"})
+    pipeline = load(write(file + 'format = "avro"\n'), {"SECRET": secret})
     return RegistryClient(pipeline, ("sinks", "out"), pipeline.sinks["out"].target.avro)
+
+
+def test_a_password_of_a_registry_may_have_any_character(write):
+    asked = []
+
+    def answer(request: Asked) -> Answer:
+        asked.append(request.headers.get("Authorization"))
+        return 404, {"Content-Type": "application/json"}, b'{"error_code": 40403, "message": "no"}'
+
+    with serving(answer) as address:
+        url = address.replace("//", "//shop:${SECRET}@")
+        for secret in ("p%40s", "p@s", "p%2Fs", "p/s"):
+            assert registry_at(write, url, secret).find('"long"') is None
+    assert asked == ["Basic c2hvcDpwQHM="] * 2 + ["Basic c2hvcDpwL3M="] * 2
 
 
 def test_no_message_has_the_password_of_a_registry(write):

@@ -283,7 +283,7 @@ def test_columns_are_added_and_other_changes_are_refused(spark, lab: Lab, form: 
     with pytest.raises(PipelineError, match="the column 'id' is string, in the table it is bigint: cast it"):
         check(spark, copy_of(lab, topic, SINKS[form], schema="id STRING"))
     with pytest.raises(
-        PipelineError, match="the table is partitioned by nothing, and that cannot be changed"
+        PipelineError, match="the table has no partitions, and that cannot be changed: leave out"
     ):
         check(spark, copy_of(lab, topic, SINKS[form] + '\npartition_by = "item"'))
 

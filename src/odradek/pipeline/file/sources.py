@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from odradek.pipeline.file.definition import (
     Database,
@@ -120,10 +120,12 @@ def read_database(table: Table) -> Database:
 
 
 def read_registry(table: Table) -> str:
+    """A password that came from a variable as it is would end the host: of a/b, a would be taken for the port."""
     url = table.text("registry")
     if url and not url.startswith(("http://", "https://")):
         table.complain("registry", "this must be a URL that begins with http:// or https://")
-    return url
+    plain, password = without_password(url)
+    return plain.replace("@", f":{quote(password, safe='')}@", 1) if password else url
 
 
 def without_password(url: str) -> tuple[str, str]:

@@ -160,7 +160,11 @@ class LakeSinkKind(SinkKind):
     def _check_partitions(self) -> None:
         found = self._table.partition_by()
         if self._partition_by and self._partition_by != found:
-            by = ", ".join(found) or "nothing"
+            if not found:
+                raise Unwritable(
+                    "the table has no partitions, and that cannot be changed: leave out partition_by"
+                )
+            by = ", ".join(found)
             raise Unwritable(
                 f"the table is partitioned by {by}, and that cannot be changed: let partition_by say the same"
             )
