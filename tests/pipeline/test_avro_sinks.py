@@ -177,6 +177,17 @@ def test_a_given_schema_is_followed_and_a_null_that_it_has_not_is_set_aside(spar
         check(spark, lab.pipeline(SHOP.format(**names, columns="id, 1 AS `a b`", more="")), offline=True)
 
 
+def test_a_row_that_deletes_need_not_follow_the_schema(spark, lab: Lab):
+    """Spark calls Python functions for all rows, whatever CASE is around them."""
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    lab.fill(names["orders"], [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 1}], 1)
+    more = "schema = '" + json.dumps(GIVEN) + '\'\ndelete_when = "item IS NULL"\n'
+    lab.run_well(spark, lab.pipeline(SHOP.format(**names, columns=PLAIN, more=more)))
+    found = [(one.key(), one.value()) for one in lab.records(names["out"])]
+    assert [key for key, _ in found] == [b"1", b"2", b"1"] and found[2][1] is None
+    assert decoded(found[0][1], GIVEN)["item"] == "a"
+
+
 DEEP = """{"type": "record", "name": "r", "fields": [
     {"name": "yes", "type": ["null", "boolean"], "default": null},
     {"name": "inner", "type": {"type": "record", "name": "i", "fields": [{"name": "yes", "type": "boolean"}]}},

@@ -112,16 +112,19 @@ class Unencodable(Exception):
     """A row that the schema does not take."""
 
 
-def encoded(columns: list[Column], text: str, header: bytes, refusal: str) -> Column:
+def encoded(columns: list[Column], text: str, header: bytes, refusal: str, deletes: Column | None) -> Column:
     """One binary value for each row: the header, and the record by the schema. `refusal` begins the error of a row that
-    the schema does not take."""
+    the schema does not take. Rows that meet `deletes` have no value, so the schema need not take them."""
 
     def encode(rows: pa.Array) -> pa.Array:
         from fastavro import schemaless_writer
 
-        schema, values = _parsed(text), []
+        schema, values = _parsed(text), list[bytes | None]()
         is_whole = whole(json.loads(text))
         for row in rows.to_pylist(maps_as_pydicts="strict"):
+            if row is None:
+                values.append(None)
+                continue
             if is_whole is not None and not is_whole(row):
                 raise Unencodable(f"{refusal}: a boolean in it is null, where the schema has no null")
             out = io.BytesIO()
@@ -133,7 +136,8 @@ def encoded(columns: list[Column], text: str, header: bytes, refusal: str) -> Co
             values.append(out.getvalue())
         return pa.array(values, pa.binary())
 
-    return arrow_udf(encode, "binary")(F.struct(*columns))  # type: ignore[call-overload, no-any-return]
+    row = F.struct(*columns) if deletes is None else F.when(~deletes, F.struct(*columns))
+    return arrow_udf(encode, "binary")(row)  # type: ignore[call-overload, no-any-return]
 
 
 @cache
