@@ -224,6 +224,7 @@ def test_the_last_row_of_a_key_decides_and_a_null_key_is_set_aside(spark, lab: L
     assert json.loads(letters[0]["text"]) == first[3], "the record itself"
 
 
+@pytest.mark.long
 def test_of_rows_with_the_same_order_the_later_record_counts(spark, lab: Lab, database: Databases):
     topic, at = lab.topic(1), "2026-01-01T10:00:00Z"
     rows = [{"id": number % 3, "shop": str(number), "at": at} for number in range(60)]

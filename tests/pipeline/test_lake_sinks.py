@@ -217,7 +217,8 @@ def test_of_rows_with_the_same_order_the_later_record_counts(spark, lab: Lab):
     assert {row["ID"]: row["item"] for row in rows_of(lab, "delta")} == {1: "item 58", 2: "item 59"}
 
 
-@pytest.mark.parametrize("form", ICEBERG_TOO)
+@pytest.mark.long
+@pytest.mark.parametrize("form", SINKS)
 def test_an_edit_that_names_another_table(spark, lab: Lab, form: str):
     """Rows go there from now on; so 'plan' says it. Back at the first one, that must be the one of before."""
     topic = lab.topic(1)
