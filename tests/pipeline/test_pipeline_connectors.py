@@ -110,6 +110,21 @@ def test_a_password_anywhere_in_a_url(given: str, url: str, password: str):
 
 
 @pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://localhost:8081/apis/a@b", "http://localhost:8081/apis/a@b"),
+        ("https://shop:${SECRET}@registry/apis", "https://shop:a%2Fb@registry/apis"),
+        ("https://registry", "https://registry"),
+    ],
+)
+def test_a_registry_s_url(write, given: str, url: str):
+    pipeline = load(
+        write(SHOP.format(f'topic = "t"\nformat = "avro"\nregistry = "{given}"')), {"SECRET": "a/b"}
+    )
+    assert pipeline.sinks["out"].target.avro.registry == url
+
+
+@pytest.mark.parametrize(
     "catalog",
     [
         '{ type = "rest", uri = "https://c", credential = "id:secret" }',

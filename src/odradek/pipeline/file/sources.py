@@ -24,6 +24,7 @@ PASSWORDS_IN_URL = (  # the second one has a slash in it
     re.compile(r"(?<=://)(?P<user>[^/@]*?):(?P<password>[^/]*)@"),
     re.compile(r"(?<=://)(?P<user>[^/@:?]*):(?P<password>[^@]*)@"),
 )
+WITHOUT_LOGIN = re.compile(r"https?://[^/@]*:\d+(/|$)")
 PASSWORD_PARAMETER = re.compile(r"(?<=[?&])password=([^&]*)&?")
 DATABASES = ("postgresql://", "sqlite:///")
 FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
@@ -124,7 +125,7 @@ def read_registry(table: Table) -> str:
     url = table.text("registry")
     if url and not url.startswith(("http://", "https://")):
         table.complain("registry", "this must be a URL that begins with http:// or https://")
-    plain, password = without_password(url)
+    plain, password = ("", "") if WITHOUT_LOGIN.match(url) else without_password(url)
     return plain.replace("@", f":{quote(password, safe='')}@", 1) if password else url
 
 
