@@ -35,6 +35,7 @@ LONGEST_SPARK_FILES = (
     "test_typed_json.py",
     "test_function_sinks.py",
 )
+PEER_TIMEOUT_S = 1800
 SPARK_PLACES = ("tests/spark", "tests/pipeline", "tests/demo")  # where `make` looks for tests that need Spark
 
 
@@ -65,10 +66,13 @@ def mark_long(directory: Path, items: Iterable[pytest.Item], names: Collection[s
 
 
 def mark_peer(directory: Path, items: Iterable[pytest.Item], config: pytest.Config, make_target: str) -> None:
-    """All compare with Apache Kafka, and run only where that is asked for."""
+    """All compare with programs that are not ours, and run only where that is asked for. The first test of one may
+    have to fetch and build it."""
     is_asked_for = "peer" in (config.option.markexpr or "")
     for item in within(directory, items):
         item.add_marker(pytest.mark.peer)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PEER_TIMEOUT_S))
         if not is_asked_for:
             item.add_marker(pytest.mark.skip(reason=f"run by 'make {make_target}'"))
 

@@ -4,13 +4,15 @@
     from = "orders"
     function = "http_sink:post"
 
-ENDPOINT in the environment is the address. Each request has an `Idempotency-Key` that is the same when the batch runs
-again: an endpoint that remembers keys has each row once. 429 and 503 are waited for as long as `Retry-After` says, and
-meanwhile no further batch is read; other errors of the server and lost connections are left to the pipeline, which
-tries the whole batch again after a pause. A request that the endpoint will never take (400, 413, 422) makes dead
-letters of its rows.
+ENDPOINT in the environment is the address. Each request has an `Idempotency-Key`, of the batch and of its body, that is
+the same when the batch runs again: an endpoint that remembers keys has each row once. (Behind a join or a grouping the
+rows of a batch may come in another order then; requests with other rows have other keys.) 429 and 503 are waited for as
+long as `Retry-After` says, and meanwhile no further batch is read; other errors of the server and lost connections are
+left to the pipeline, which tries the whole batch again after a pause. A request that the endpoint will never take (400,
+413, 422) makes dead letters of its rows.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -32,21 +34,34 @@ def post(rows: pa.Table, batch: Any) -> list[tuple[int, str]]:
     refused: list[tuple[int, str]] = []
     for first in range(0, rows.num_rows, ROWS):
         part = rows.slice(first, ROWS)
-        if reason := send(as_json(part.to_pylist()), f"{batch}-{first}"):
+        body = as_json(part.to_pylist(maps_as_pydicts="strict"))
+        if reason := send(body, f"{batch}-{hashlib.sha256(body).hexdigest()[:16]}"):
             refused += [(first + number, reason) for number in range(part.num_rows)]
     return refused
 
 
 def as_json(rows: list[dict[str, Any]]) -> bytes:
-    """JSON has no NaN and no infinity: null. Times and decimals are texts."""
-    plain = [
-        {
-            name: None if isinstance(one, float) and not math.isfinite(one) else one
-            for name, one in row.items()
-        }
-        for row in rows
-    ]
-    return json.dumps(plain, default=str, allow_nan=False).encode()
+    """Times and decimals are texts."""
+    return json.dumps(plain(rows), default=str, allow_nan=False).encode()
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST that is redirected would become a GET without rows, and that may succeed."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+OPENER = urllib.request.build_opener(NoRedirects)
 
 
 def send(body: bytes, key: str) -> str:
@@ -56,7 +71,7 @@ def send(body: bytes, key: str) -> str:
     while True:
         request = urllib.request.Request(os.environ["ENDPOINT"], body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+            with OPENER.open(request, timeout=TIMEOUT_S):
                 return ""
         except urllib.error.HTTPError as error:
             if error.code in NEVER:

@@ -34,7 +34,8 @@ LONGEST_ID = 512  # bytes: a longer one would make the index refuse the whole ca
 def index(rows: pa.Table, batch: Any) -> list[tuple[int, str]]:
     refused: list[tuple[int, str]] = []
     for first in range(0, rows.num_rows, ROWS):
-        documents = dict(enumerate(rows.slice(first, ROWS).to_pylist(), first))
+        part = rows.slice(first, ROWS).to_pylist(maps_as_pydicts="strict")
+        documents = dict(enumerate(part, first))
         without = {number: why for number, document in documents.items() if (why := problem(document))}
         refused += without.items()
         refused += store({number: one for number, one in documents.items() if number not in without})
@@ -50,8 +51,10 @@ def problem(document: dict[str, Any]) -> str:
 
 
 def store(documents: dict[int, dict[str, Any]]) -> list[tuple[int, str]]:
-    """The documents that are refused for good, by the number of their row."""
+    """The documents that are refused for good, by the number of their row. One that is sent again must not replace a
+    later one of its id."""
     refused: list[tuple[int, str]] = []
+    newest: dict[str, int] = {}
     deadline, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
     while documents:
         busy = {}
@@ -60,6 +63,9 @@ def store(documents: dict[int, dict[str, Any]]) -> list[tuple[int, str]]:
                 busy[number] = document
             elif result["status"] >= 300:
                 refused.append((number, f"{result['error']['type']}: {result['error']['reason']}"))
+            else:
+                newest[str(document["id"])] = number
+        busy = {number: one for number, one in busy.items() if newest.get(str(one["id"]), -1) < number}
         if busy and time.monotonic() > deadline:
             raise TimeoutError(f"the index was too busy for {len(busy)} documents for {PATIENCE_S:.0f} s")
         if busy:
@@ -67,6 +73,16 @@ def store(documents: dict[int, dict[str, Any]]) -> list[tuple[int, str]]:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         documents = busy
     return refused
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST that is redirected would become a GET without documents."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+OPENER = urllib.request.build_opener(NoRedirects)
 
 
 def bulk(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -82,7 +98,7 @@ def bulk(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     url = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}/_bulk"
     request = urllib.request.Request(url, "\n".join([*lines, ""]).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        with OPENER.open(request, timeout=TIMEOUT_S) as response:
             return [item["index"] for item in json.load(response)["items"]]
     except urllib.error.HTTPError as error:
         if error.code in BUSY:
@@ -92,9 +108,14 @@ def bulk(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def as_json(document: dict[str, Any]) -> str:
-    """JSON has no NaN and no infinity: null. Times and decimals are texts."""
-    plain = {
-        name: None if isinstance(one, float) and not math.isfinite(one) else one
-        for name, one in document.items()
-    }
-    return json.dumps(plain, default=str, allow_nan=False)
+    """Times and decimals are texts."""
+    return json.dumps(plain(document), default=str, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

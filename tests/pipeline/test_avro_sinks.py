@@ -13,7 +13,10 @@ from fastavro import schemaless_reader
 
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.check.testing import all_tests, run_test
-from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.file.errors import PipelineError, Unreachable
+from odradek.pipeline.file.reading import load
+from odradek.pipeline.kinds.schema_registry import Registry as RegistryClient
+from odradek.pipeline.rows.avro_output import whole
 from tests.pipeline.http_servers import Asked, Response, serving
 from tests.pipeline.lab import Lab
 
@@ -157,7 +160,9 @@ def test_a_given_schema_is_followed_and_a_null_that_it_has_not_is_set_aside(spar
         {"id": 3, "item": "c", "amount": None, "since": 2026},
     ]
     letters = [json.loads(line) for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
-    assert len(letters) == 1 and "the Avro schema needs a value: 'item' is null" in letters[0]["reason"]
+    assert (
+        len(letters) == 1 and "the Avro schema does not take the row: 'item' is null" in letters[0]["reason"]
+    )
     for columns, problem in (
         ("id, item, amount, 1 AS more", "the schema has no field 'more'"),
         ("id, amount", "the schema needs the field 'item'"),
@@ -170,6 +175,119 @@ def test_a_given_schema_is_followed_and_a_null_that_it_has_not_is_set_aside(spar
             check(spark, lab.pipeline(SHOP.format(**names, columns=columns, more=more)), offline=True)
     with pytest.raises(PipelineError, match="'a b' is not a name in Avro"):
         check(spark, lab.pipeline(SHOP.format(**names, columns="id, 1 AS `a b`", more="")), offline=True)
+
+
+def test_a_row_that_deletes_need_not_follow_the_schema(spark, lab: Lab):
+    """Spark calls Python functions for all rows, whatever CASE is around them."""
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    lab.fill(names["orders"], [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 1}], 1)
+    more = "schema = '" + json.dumps(GIVEN) + '\'\ndelete_when = "item IS NULL"\n'
+    lab.run_well(spark, lab.pipeline(SHOP.format(**names, columns=PLAIN, more=more)))
+    found = [(one.key(), one.value()) for one in lab.records(names["out"])]
+    assert [key for key, _ in found] == [b"1", b"2", b"1"] and found[2][1] is None
+    assert decoded(found[0][1], GIVEN)["item"] == "a"
+
+
+DEEP = """{"type": "record", "name": "r", "fields": [
+    {"name": "yes", "type": ["null", "boolean"], "default": null},
+    {"name": "inner", "type": {"type": "record", "name": "i", "fields": [{"name": "yes", "type": "boolean"}]}},
+    {"name": "many", "type": {"type": "array", "items": "boolean"}, "default": []},
+    {"name": "named", "type": ["null", {"type": "map", "values": {"type": "boolean"}}], "default": null}]}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "is_whole"),
+    [
+        ({}, True),
+        ({"yes": None, "many": [True, False], "named": {"a": True}}, True),
+        ({"inner": {"yes": None}}, False),
+        ({"many": [True, None]}, False),
+        ({"named": {"a": None}}, False),
+        ({"named": None, "inner": None}, True),  # fastavro refuses that
+    ],
+)
+def test_a_boolean_that_is_null_within_a_row_is_not_false(more: dict[str, Any], is_whole: bool):
+    check = whole(json.loads(DEEP))
+    assert check is not None and check({"inner": {"yes": True}} | more) is is_whole
+    assert whole(GIVEN) is None, "most schemas need no check"
+
+
+def test_rows_that_a_schema_does_not_take_are_set_aside_by_the_sink(spark, lab: Lab):
+    """They have a null within them, or a text that the enumeration lacks."""
+    names = {"orders": lab.topic(1), "out": lab.topic(1)}
+    symbol = {"type": "enum", "name": "k", "symbols": ["a", "b"]}
+    inner = {"type": "record", "name": "i", "fields": [{"name": "yes", "type": "boolean"}]}
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "item", "type": symbol},
+        {"name": "inner", "type": inner},
+    ]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    lab.fill(names["orders"], [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": "c"}], 1)
+    columns = "id, item, named_struct('yes', IF(id = 2, NULL, true)) AS inner"
+    more = f"schema = '{schema}'\n[dead_letters]\npath = \"dead\"\nlimit = 1\n"
+    lab.run_well(spark, lab.pipeline(SHOP.format(**names, columns=columns, more=more)))
+    found = [decoded(one.value(), json.loads(schema)) for one in lab.records(names["out"])]
+    assert found == [{"id": 1, "item": "a", "inner": {"yes": True}}]
+    letters = [json.loads(line) for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
+    assert {one["stage"] for one in letters} == {"sink"}
+    reasons = {json.loads(one["text"])["id"]: one["reason"] for one in letters}
+    assert "the Avro schema does not take the row: a boolean in it is null" in reasons[2]
+    assert "the Avro schema does not take the row: 'c' is not in list" in reasons[3]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "problem"),
+    [
+        (404, b"<html>", PipelineError, "there is no registry at this address (HTTP 404): check its path"),
+        (503, b"<html>", Unreachable, "the registry does not respond: HTTP 503"),
+        (429, b"{}", Unreachable, "the registry does not respond: HTTP 429"),
+        (
+            401,
+            b'{"error_code": 40101, "message": "no"}',
+            PipelineError,
+            "the registry refuses (HTTP 401): no",
+        ),
+    ],
+)
+def test_what_a_registry_that_does_not_do_it_means(
+    write, status: int, body: bytes, kind: type[PipelineError], problem: str
+):
+    with serving(lambda asked: (status, {"Content-Type": "application/json"}, body)) as address:
+        with pytest.raises(PipelineError) as caught:
+            registry_at(write, address.replace("//", "//shop:${SECRET}@")).find('"long"')
+        assert type(caught.value) is kind and problem in str(caught.value)
+        assert "p%40ss" not in str(caught.value)
+
+
+def registry_at(write, url: str, secret: str = "p%40ss") -> RegistryClient:
+    file = f'[sources.a]\ntopic = "a"\nformat = "text"\n[sinks.out]\nfrom = "a"\ntopic = "b"\nregistry = "{url}"\n'
+    pipeline = load(write(file + 'format = "avro"\n'), {"SECRET": secret})
+    return RegistryClient(pipeline, ("sinks", "out"), pipeline.sinks["out"].target.avro)
+
+
+def test_a_password_of_a_registry_may_have_any_character(write):
+    asked = []
+
+    def answer(request: Asked) -> Response:
+        asked.append(request.headers.get("Authorization"))
+        return 404, {"Content-Type": "application/json"}, b'{"error_code": 40403, "message": "no"}'
+
+    with serving(answer) as address:
+        url = address.replace("//", "//shop:${SECRET}@")
+        for secret in ("p%40s", "p@s", "p%2Fs", "p/s"):
+            assert registry_at(write, url, secret).find('"long"') is None
+    assert asked == ["Basic c2hvcDpwQHM="] * 2 + ["Basic c2hvcDpwL3M="] * 2
+
+
+def test_no_message_has_the_password_of_a_registry(write):
+    for url, problem in (
+        ("ftp://shop:${SECRET}@localhost", "must be a URL that begins with http"),
+        ("http://shop:${SECRET}@127.0.0.1:1", "the registry does not respond"),
+    ):
+        with pytest.raises(PipelineError, match=problem) as caught:
+            registry_at(write, url).find('"long"')
+        assert "p%40ss" not in str(caught.value)
 
 
 def test_a_registry_learns_the_schema_if_that_is_asked_for(spark, lab: Lab):

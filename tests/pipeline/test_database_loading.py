@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -287,6 +288,10 @@ def test_sqlite_keeps_times_as_texts_and_needs_text_for_decimals(lite):
         ("uuid", StringType(), ""),
         ("date", IntegerType(), "is not a number"),
         ("date", TimestampType(), "is not a timestamp"),
+        ("double precision", LongType(), "would round large numbers: cast to DOUBLE"),
+        ("double precision", IntegerType(), ""),
+        ("real", IntegerType(), "would round large numbers: cast to FLOAT"),
+        ("real", ShortType(), ""),
     ],
 )
 def test_columns_that_do_not_take_a_type_say_why(postgresql, column, kind, problem):
@@ -296,6 +301,52 @@ def test_columns_that_do_not_take_a_type_say_why(postgresql, column, kind, probl
     assert view is not None
     found = misfit(kind, view.columns["c"].kind, "postgresql")
     assert found.startswith(problem) if problem else not found, found
+
+
+def test_a_time_in_any_zone_is_written_as_utc(postgresql):
+    """A column without a time zone takes what is written."""
+    postgresql.run("DROP TABLE IF EXISTS times", "CREATE TABLE times (wall timestamp, instant timestamptz)")
+    moments = pa.array([INSTANT], pa.timestamp("us", "Asia/Tokyo"))
+    load(postgresql, Target(None, "times", ("wall", "instant")), batch(wall=moments, instant=moments))
+    assert postgresql.rows("SELECT * FROM times") == [(INSTANT.replace(tzinfo=None), INSTANT)]
+
+
+def test_times_that_spark_does_not_have_are_refused_with_what_to_do(postgresql):
+    """Many write 'infinity' for "still valid"; no retry would help."""
+    postgresql.run(
+        "DROP TABLE IF EXISTS prices",
+        "CREATE TABLE prices (since timestamp, until timestamptz, day date)",
+        "INSERT INTO prices VALUES ('-infinity', 'infinity', 'infinity')",
+    )
+    for column, problem in (
+        ("since", "before year 1"),
+        ("until", "after year 10K"),
+        ("day", "after year 10K"),
+    ):
+        relation = relation_of(place(postgresql), "", f"SELECT {column} FROM prices")
+        schema = to_arrow_schema(relation.columns, timezone="UTC")
+        with pytest.raises(DatabaseRefused, match=rf"{problem}.*read it by a query, NULLIF"):
+            list(read(place(postgresql), relation.statement, schema))
+
+
+def test_numbers_are_not_taken_for_times(lite):
+    lite.run("CREATE TABLE events (at TIMESTAMP, day DATE)", "INSERT INTO events VALUES (1767225600, 20454)")
+    for column in ("at", "day"):
+        relation = relation_of(place(lite), "", f"SELECT {column} FROM events")
+        with pytest.raises(
+            DatabaseRefused, match=rf"'{column}' is not .*: .* is a number: read it by a query"
+        ):
+            list(read(place(lite), relation.statement, to_arrow_schema(relation.columns, timezone="UTC")))
+
+
+def test_keys_that_only_the_table_takes_for_the_same_are_refused(postgresql):
+    postgresql.run("DROP TABLE IF EXISTS days", "CREATE TABLE days (at timestamp(0) PRIMARY KEY, note TEXT)")
+    moments = [INSTANT.replace(tzinfo=None, microsecond=one) for one in (1, 2)]
+    rows = batch(at=pa.array(moments, pa.timestamp("us")), note=["a", "b"])
+    with pytest.raises(
+        DatabaseRefused, match=r"second time.*the table takes several keys .* for the same one"
+    ):
+        load(postgresql, Target(None, "days", ("at", "note"), key=("at",)), rows)
 
 
 def test_arrays_maps_and_structs_are_refused_with_a_sentence():
@@ -311,6 +362,8 @@ def test_what_a_table_needs_and_which_keys_it_has(database):
         "CREATE UNIQUE INDEX notes ON stock (note)",
         "CREATE UNIQUE INDEX partial ON stock (book) WHERE note IS NULL",
         "CREATE INDEX books ON stock (book)",
+        "ALTER TABLE stock ADD COLUMN twice BIGINT GENERATED ALWAYS AS (book * 2) "
+        + ("VIRTUAL" if isinstance(database, Lite) else "STORED"),
     )
     with connected(place(database)) as connection:
         view = view_of(connection, None, "stock")
@@ -319,6 +372,7 @@ def test_what_a_table_needs_and_which_keys_it_has(database):
     assert {*view.keys} == {("id",), ("book", "shop"), ("note",)}
     needed = {name for name, column in view.columns.items() if not column.is_filled}
     assert needed == ({"shop"} if isinstance(database, Lite) else {"id", "shop"})
+    assert [name for name, column in view.columns.items() if column.is_computed] == ["twice"]
 
 
 # Batches

@@ -224,6 +224,19 @@ def test_the_last_row_of_a_key_decides_and_a_null_key_is_set_aside(spark, lab: L
     assert json.loads(letters[0]["text"]) == first[3], "the record itself"
 
 
+@pytest.mark.long
+def test_of_rows_with_the_same_order_the_later_record_counts(spark, lab: Lab, database: Databases):
+    topic, at = lab.topic(1), "2026-01-01T10:00:00Z"
+    rows = [{"id": number % 3, "shop": str(number), "at": at} for number in range(60)]
+    lab.fill(topic, [*rows, {"id": 2, "shop": "older", "at": "2025-01-01T10:00:00Z"}], 1)
+    lab.run_well(spark, database.pipeline(lab, topic, mode='mode = "upsert"\nkey = "id"\norder_by = "at"'))
+    assert database.rows(f"SELECT id, shop FROM {database.table} ORDER BY id") == [
+        (0, "57"),
+        (1, "58"),
+        (2, "59"),
+    ]
+
+
 def test_groups_are_upserted_as_they_grow(spark, lab: Lab, database: Databases):
     topic = lab.topic(1)
     totals = (
@@ -438,9 +451,7 @@ def test_the_password_is_in_no_command_line_log_plan_or_checkpoint(
 
 
 def test_the_example_of_the_docs(spark, lab: Lab):
-    docs = (
-        (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text().split("## PostgreSQL and SQLite")[1]
-    )
+    docs = (Path(__file__).parents[2] / "docs" / "pipelines" / "databases.md").read_text()
     (tables,) = re.findall(r"^```sql\n(.*?)^```", docs, re.DOTALL | re.MULTILINE)
     file = re.findall(r"^```toml\n(.*?)^```", docs, re.DOTALL | re.MULTILINE)[0]
     connection = sqlite3.connect(lab.directory / "shop.db")

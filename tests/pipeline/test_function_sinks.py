@@ -1,15 +1,19 @@
 """Functions of the user's as sinks, the two examples of them, and Spark's own data sources as sources."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from odradek.pipeline.check.checking import check
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.kinds.function_sink import BatchId, checked
+from odradek.pipeline.kinds.function_sink import BatchId, FunctionFailed, checked, problem_of
+from odradek.pipeline.kinds.sink import Refused
+from odradek.pipeline.run.failures import Kind, classify
 from tests.pipeline.http_servers import Asked, Response, serving
 from tests.pipeline.lab import Lab
 from tests.pipeline.search_index import SearchIndex, busy
@@ -27,6 +31,7 @@ from = "orders"
 function = "{function}"
 {more}
 """
+INSTANT = datetime(2026, 1, 1, tzinfo=UTC)
 LETTERS = '[dead_letters]\npath = "dead"\nlimit = 1\n'
 
 
@@ -89,6 +94,69 @@ def test_how_long_an_endpoint_wants_us_to_wait_and_what_json_has_not(monkeypatch
     waits = {"3": 3.0, None: 1.0, "-1": 0.0, "soon": 1.0, "Thu, 01 Jan 1970 00:01:00 GMT": 50.0}
     assert {said: http_sink.seconds(said, 10.0) for said in waits} == waits
     assert http_sink.as_json([{"a": float("nan"), "b": 1.5}]) == b'[{"a": null, "b": 1.5}]'
+    nested = [{"a": [{"b": float("inf")}], "at": INSTANT}]
+    assert http_sink.as_json(nested) == b'[{"a": [{"b": null}], "at": "2026-01-01 00:00:00+00:00"}]'
+
+
+def test_an_endpoint_that_has_moved_gets_no_rows_in_silence(monkeypatch):
+    """A redirected POST becomes a GET, which a web server answers with its page."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import http_sink
+    import opensearch_sink
+
+    asked = []
+
+    def answer(request: Asked) -> Response:
+        asked.append(request.method)
+        return (200, {}, b"a page") if request.method == "GET" else (301, {"Location": "/new"}, b"")
+
+    rows = pa.table({"id": ["a"]})
+    with serving(answer) as address:
+        monkeypatch.setenv("ENDPOINT", address)
+        monkeypatch.setenv("OPENSEARCH", f"{address}/orders")
+        with pytest.raises(OSError, match="301"):
+            http_sink.post(rows, BatchId("q", 1))
+        with pytest.raises(OSError, match="301"):
+            opensearch_sink.index(rows, BatchId("q", 1))
+    assert asked == ["POST", "POST"]
+
+
+def test_requests_with_other_rows_have_other_keys(monkeypatch):
+    """Behind a shuffle a batch that runs again may have its rows in another order: none may be taken for known."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import http_sink
+
+    monkeypatch.setattr(http_sink, "ROWS", 2)
+    taken: dict[str, list[Any]] = {}
+
+    def answer(request: Asked) -> Response:
+        taken.setdefault(request.headers["Idempotency-Key"], json.loads(request.body))
+        return 200, {}, b""
+
+    with serving(answer) as address:
+        monkeypatch.setenv("ENDPOINT", address)
+        for ids in ([1, 2, 3, 4], [1, 2, 3, 4], [3, 1, 4, 2]):
+            http_sink.post(pa.table({"id": ids}), BatchId("q", 1))
+    assert [[row["id"] for row in rows] for rows in taken.values()] == [[1, 2], [3, 4], [3, 1], [4, 2]]
+
+
+def test_a_document_that_is_sent_again_does_not_replace_a_later_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import opensearch_sink
+
+    index = SearchIndex("orders")
+    index.busy_for = {"a", "b"}
+    rows = [
+        {"id": "a", "count": 1},
+        {"id": "b", "count": 1},
+        {"id": "a", "count": 2},
+        {"id": "b", "count": "few"},
+    ]
+    with serving(index.answer) as address:
+        monkeypatch.setenv("OPENSEARCH", f"{address}/orders")
+        refused = opensearch_sink.store(dict(enumerate(rows)))
+    assert index.documents == {"a": rows[2], "b": rows[1]}
+    assert [number for number, _ in refused] == [3]
 
 
 ORDERS = """
@@ -149,6 +217,9 @@ def frames(rows, batch):
 def refuses(rows, batch):
     return [(0, "I do not like it")]
 
+def never_runs(rows, batch):
+    yield from rows.collect()
+
 not_callable = 5
 """
 
@@ -175,6 +246,9 @@ def test_a_function_of_dataframes_and_what_is_wrong_with_functions(spark, lab: L
         and "refused row 0 of batch" in run.problem
         and "I do not like it" in run.problem
     )
+    generator = SHOP.format(**facts, function=f"{name}:never_runs", more='takes = "dataframe"')
+    run = lab.run(spark, lab.pipeline(generator))
+    assert run.problem is not None and "a function of DataFrames must return None" in run.problem
     for function, problem in (
         ("no_such_module:f", "cannot be imported"),
         (f"{name}:frame", "did you mean 'frames'"),
@@ -186,11 +260,28 @@ def test_a_function_of_dataframes_and_what_is_wrong_with_functions(spark, lab: L
 
 def test_what_a_function_may_return():
     assert checked(None, 2, "f") == {} and checked([(1, "why")], 2, "f") == {1: "why"}
-    with pytest.raises(TypeError, match=r"must return None, or a list of \(number of a row, reason\)"):
+    with pytest.raises(Refused, match=r"must return None, or a list of \(number of a row, reason\)"):
         checked(5, 2, "f")  # type: ignore[arg-type]
-    with pytest.raises(IndexError, match="refused row 2, and the batch has 2 rows"):
+    with pytest.raises(Refused, match="refused row 2, and the batch has 2 rows"):
         checked([(2, "why")], 2, "f")
     assert str(BatchId("id", 7)) == "id-000000007"
+
+
+def test_what_cannot_be_called():
+    async def later(rows, batch): ...
+
+    assert "nothing would await it" in problem_of(later)
+    assert "must take two arguments" in problem_of(lambda rows: None)
+    assert problem_of(lambda rows, batch, more=None: None) == problem_of(print) == ""
+
+
+@pytest.mark.parametrize(
+    "said", ["DataLoss: gone", "HTTP 409: INCOMPATIBLE", "DatabaseRefused: no", "SQLSTATE: 22012"]
+)
+def test_an_exception_of_a_function_is_always_tried_again(said: str):
+    """Whatever its words look like."""
+    failure = classify(FunctionFailed(f"shop:send raised OSError: {said}"))
+    assert failure.kind is Kind.OTHER and "shop:send raised OSError" in failure.reason
 
 
 SOURCE = """

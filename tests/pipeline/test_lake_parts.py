@@ -1,7 +1,7 @@
 """The parts of lake sinks that need neither Spark nor a table: decisions, schemas, storage, files."""
 
 import os
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,9 +29,13 @@ from odradek.pipeline.kinds.lake.storage import (
     FILE_IO,
     arrow_azure,
     arrow_s3,
+    as_delta_opens,
     delta_options,
     file_system,
     iceberg_properties,
+    local_or_uri,
+    warehouse_uri,
+    without_secrets,
 )
 from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.run.failures import Kind, classify
@@ -236,6 +240,40 @@ def test_places(tmp_path: Path):
     assert file_system("abfss://c@shop.dfs.core.windows.net/lake", {"account_key": "a2V5"})[1] == "c/lake"
 
 
+def test_places_with_spaces_and_other_characters(tmp_path: Path):
+    """Whoever writes the log and whoever writes files must mean the same directory."""
+    assert local_or_uri(f"file://{tmp_path}/my%20lake") == f"{tmp_path}/my lake"
+    assert local_or_uri("file:/my%20lake") == "/my lake"
+    assert local_or_uri("/my%20lake") == "/my%20lake"
+    assert as_delta_opens("s3://bucket/my%20lake/a b") == "s3://bucket/my lake/a b"
+    assert as_delta_opens("/100%25") == "/100%25"
+    assert warehouse_uri("/my läke #1") == "file:///my läke %231"
+    assert warehouse_uri("s3://bucket/my lake") == "s3://bucket/my lake"
+
+
+def test_azure_s_tokens_with_and_without_a_question_mark():
+    for token in ("sv=1&sig=s", "?sv=1&sig=s"):
+        access = {"account_name": "shop", "sas_token": token}
+        assert arrow_azure(access, "")["sas_token"] == "?sv=1&sig=s"
+        assert iceberg_properties(access)["adls.sas-token"] == "?sv=1&sig=s"
+
+
+class Away:
+    """A file system that says where it has been."""
+
+    def open_output_stream(self, path: str) -> None:
+        raise OSError("PUT 'https://shop/c/?sv=1&sig=s' failed")
+
+
+def test_secrets_are_cut_out_of_what_libraries_say(monkeypatch):
+    access = {"sas_token": "?sv=1&sig=s", "secret_access_key": "k/y", "region": "eu"}
+    said = "GET 'https://shop/c/?sv=1&sig=s' failed in eu: k/y"
+    assert without_secrets(said, access) == "GET 'https://shop/c/?***' failed in eu: ***"
+    monkeypatch.setattr(files, "file_system", lambda place, given: (Away(), place))
+    with pytest.raises(StorageError, match=r"cannot write part-.*: PUT 'https://shop/c/\?\*\*\*' failed"):
+        list(write_task(iter([batch(range(2))]), Target("s3://lake", access, SCHEMA, (), False)))
+
+
 # The file
 
 
@@ -362,6 +400,9 @@ def test_values_of_partitions():
     assert text_of("") is None
     assert text_of(date(2026, 1, 2)) == "2026-01-02"
     assert text_of(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2026-01-02 03:04:05.000000"
+    elsewhere = datetime(2026, 1, 2, 4, 4, 5, tzinfo=timezone(timedelta(hours=1)))
+    assert text_of(elsewhere) == "2026-01-02 03:04:05.000000"
+    assert text_of(elsewhere.replace(tzinfo=None)) == "2026-01-02 04:04:05.000000"
 
 
 def test_statistics_are_exact_or_left_out(tmp_path: Path):
@@ -383,3 +424,36 @@ def test_statistics_are_exact_or_left_out(tmp_path: Path):
         "maxValues": {"at": "2026-01-02T03:04:05.679Z"},
         "nullCount": {"at": 0, "ratio": 0, "long": 0, "none": 1},
     }
+
+
+END_OF_TIME = 253402300799999999  # 9999-12-31 23:59:59.999999, which many take for "still valid"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.timestamp("us", "UTC"), END_OF_TIME),
+        (pa.timestamp("us"), END_OF_TIME),
+        (pa.timestamp("us", "UTC"), 10 * END_OF_TIME),  # Spark's years go further than Python's
+        (pa.timestamp("us", "UTC"), -10 * END_OF_TIME),
+        (pa.date32(), 4_000_000),
+    ],
+)
+def test_times_at_the_end_of_time_have_no_statistics(tmp_path: Path, kind: pa.DataType, value: int):
+    plain = pa.int32() if kind == pa.date32() else pa.int64()
+    schema = pa.schema([("at", kind), ("id", pa.int64())])
+    rows = pa.RecordBatch.from_arrays([pa.array([value], plain).cast(kind), pa.array([1])], schema=schema)
+    (file,) = write_task(iter([rows]), Target(str(tmp_path), {}, schema, (), False))
+    assert file.stats == {
+        "numRecords": 1,
+        "minValues": {"id": 1},
+        "maxValues": {"id": 1},
+        "nullCount": {"at": 0, "id": 0},
+    }
+
+
+def test_a_field_of_a_struct_is_not_taken_for_a_column(tmp_path: Path):
+    """Both have the path a.b in Parquet; with statistics of the other one readers would leave the file out."""
+    rows = pa.RecordBatch.from_pylist([{"a": {"b": 100}, "a.b": 1}])
+    (file,) = write_task(iter([rows]), Target(str(tmp_path), {}, rows.schema, (), False))
+    assert file.stats["minValues"] == {} and file.stats["nullCount"] == {}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from odradek.pipeline.file.definition import Upsert
 from odradek.pipeline.kinds.lake import delta, iceberg
 from odradek.pipeline.kinds.lake.delta import DELETED, DeltaLakeTable, is_newer, refuse
+from odradek.pipeline.kinds.lake.files import write_task
 from odradek.pipeline.kinds.lake.iceberg import IcebergLakeTable
 from odradek.pipeline.kinds.lake.order import Entry, is_written
 from odradek.pipeline.kinds.lake.table import Conflict, LakeTable, Unwritable
@@ -160,6 +162,65 @@ def test_a_column_that_others_remove_and_add_again_is_another_one(tmp_path: Path
     assert table.columns()[: len(columns_before)] != columns_before
 
 
+@pytest.mark.parametrize(("before", "after"), [((), ("id",)), (("item",), ("id",))])
+def test_others_partition_the_table_in_another_way(tmp_path: Path, before: tuple, after: tuple):
+    """Files have no columns that partition a table, so their values would be null in the new one."""
+    from deltalake import write_deltalake
+
+    table = created(table_at("delta", tmp_path), columns(id="long", item="string"), before)
+    files, columns_before = files_of(table, [{"id": 1, "item": "a"}]), table.columns()
+    theirs = pa.table({"id": [9], "item": ["z"]})
+    write_deltalake(table.place, theirs, mode="overwrite", schema_mode="overwrite", partition_by=list(after))
+    with pytest.raises(Conflict):
+        table.append(files, order(0))
+    table.look()
+    assert table.columns()[: len(columns_before)] != columns_before, "so the batch is computed again"
+
+
+@pytest.mark.parametrize(("kind", "value"), [("timestamp", 10 * 253402300800000000), ("date", 4_000_000)])
+def test_a_year_that_pyiceberg_does_not_know_is_refused_in_words(tmp_path: Path, kind: str, value: int):
+    table = created(table_at("iceberg", tmp_path), columns(at=kind))
+    arrow = table.target().schema.field("at").type
+    numbers = pa.array([value], pa.int32() if kind == "date" else pa.int64())
+    batch = pa.RecordBatch.from_arrays([numbers.cast(arrow)], names=["at"])
+    with pytest.raises(Unwritable, match="after 9999, which pyiceberg cannot write: add a requirement"):
+        table.append(list(write_task(iter([batch]), table.target())), order(0))
+
+
+def test_the_end_of_time_as_many_write_it(form: str, tmp_path: Path):
+    end = datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
+    table = created(table_at(form, tmp_path), columns(until="timestamp"))
+    table.append(files_of(table, [{"until": end}]), order(0))
+    assert rows_of(form, tmp_path) == [{"until": end}]
+
+
+def test_a_directory_with_spaces_and_other_characters(form: str, tmp_path: Path):
+    """Nothing is written beside it."""
+    directory = tmp_path / "my läke 50%"
+    directory.mkdir()
+    table = created(table_at(form, directory))
+    table.append(files_of(table, ROWS), order(0))
+    assert rows_of(form, directory) == ROWS
+    assert list(tmp_path.iterdir()) == [directory]
+
+
+def test_a_uri_of_a_file_names_the_directory_that_delta_rs_reads(tmp_path: Path):
+    table = created(DeltaLakeTable(f"file://{tmp_path}/my%20lake", {}))
+    table.append(files_of(table, ROWS), order(0))
+    assert delta_rows(tmp_path / "my lake") == ROWS
+    assert table.look() is not None and table.entry("q") is not None
+
+
+ODD = ["a/b", "a%2Fb", "o'clock", '"q"', "x=y", "ü", " ", "a\nb", "__HIVE_DEFAULT_PARTITION__", "\\", None]
+
+
+def test_texts_that_partition_are_kept_as_they_are(form: str, tmp_path: Path):
+    table = created(table_at(form, tmp_path), columns(part="string", id="long"), ("part",))
+    rows = [{"part": part, "id": number} for number, part in enumerate(ODD)]
+    table.append(files_of(table, rows), order(0))
+    assert sorted(rows_of(form, tmp_path), key=lambda row: row["id"]) == rows
+
+
 def test_columns_are_added_at_the_end(form: str, table: LakeTable, tmp_path: Path):
     table.append(files_of(table, ROWS[:1]), order(0))
     table.look()
@@ -241,7 +302,17 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 6
 
 
-def test_small_files_become_larger_ones(form: str, few: int, tmp_path: Path):
+def test_files_are_read_in_parts_that_fit_into_memory(monkeypatch):
+    sizes = [30, 30, 30, 70, 10, 60]
+    tasks = [SimpleNamespace(file=SimpleNamespace(file_size_in_bytes=size)) for size in sizes]
+    monkeypatch.setattr(iceberg, "READ_BYTES", 64)
+    parts = [[task.file.file_size_in_bytes for task in part] for part in iceberg.parts_of(tasks)]
+    assert parts == [[30, 30], [30], [70], [10], [60]] and list(iceberg.parts_of([])) == []
+
+
+@pytest.mark.parametrize("read_bytes", [1, 64 << 20])
+def test_small_files_become_larger_ones(form: str, few: int, tmp_path: Path, monkeypatch, read_bytes: int):
+    monkeypatch.setattr(iceberg, "READ_BYTES", read_bytes)
     table = created(table_at(form, tmp_path), partition_by=("day",))
     by_day = sorted(ROWS, key=lambda row: str(row["day"]))
     for batch in range(few // 2):
@@ -342,6 +413,27 @@ def test_column_names_are_taken_as_they_are(tmp_path: Path):
     table.look()
     table.merge(rows.slice(0, 1), Upsert(("Order Id",), ("select",), ""), order(1))
     assert len(delta_rows(table.place)) == 2
+
+
+def test_names_in_another_case_and_with_any_character(tmp_path: Path):
+    """A table of others writes ID, the file says id."""
+    table = created(table_at("delta", tmp_path), columns(**{"ID": "long", 'a"`b': "long"}))
+    rows = pa.table({"ID": [1], 'a"`b': [2], DELETED: [False]})
+    for batch in range(2):
+        table.merge(rows, Upsert(("id",), ('A"`b',), ""), order(batch))
+        table.look()
+    assert delta_rows(table.place) == [{"ID": 1, 'a"`b': 2}]
+
+
+def test_keys_that_partition_the_table(tmp_path: Path):
+    table = created(table_at("delta", tmp_path), columns(part="string", count="long"), ("part",))
+    parts = ["", *[one for one in ODD if one is not None]]
+    for batch in range(2):
+        rows = pa.table({"part": parts, "count": [batch] * len(parts), DELETED: [False] * len(parts)})
+        table.merge(rows, Upsert(("part",), (), ""), order(batch))
+        table.look()
+    found = {row["part"]: row["count"] for row in delta_rows(table.place)}
+    assert found == dict.fromkeys(parts, 1) and len(delta_rows(table.place)) == len(parts)
 
 
 def test_what_is_newer():

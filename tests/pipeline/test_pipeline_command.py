@@ -134,6 +134,15 @@ def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(odradek, path,
     assert out["group"] == "odradek-pipeline-shop-out"
 
 
+def test_status_tells_no_lag_of_a_source_that_is_no_topic(odradek, path):
+    path.write_text(path.read_text().replace("[sinks.out]", '[sources.ticks]\nformat = "rate"\n[sinks.out]'))
+    offsets = ran_before(path, "orders").query("sink", "out") / "offsets"
+    for file in offsets.iterdir():
+        file.write_text('v2\n{}\nticks:{"n": 3}')
+    out, lake = json.loads(odradek("status", path, "--json").stdout)["queries"][::-1]
+    assert (out["name"], out["lag"], lake["name"], [*lake["lag"]]) == ("out", {}, "lake", ["orders"])
+
+
 def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewhere(
     odradek, path, broker, tmp_path
 ):

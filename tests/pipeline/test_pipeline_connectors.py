@@ -8,10 +8,11 @@ import pytest
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.errors import PipelineError
 from odradek.pipeline.file.reading import load
+from odradek.pipeline.file.sources import without_password
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
 from odradek.pipeline.run.failures import Kind, classify
 
-DOCS = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 SHOP = """\
 [sources.orders]
 topic = "orders"
@@ -87,6 +88,58 @@ def test_a_password_in_a_url_is_taken_out_of_it_and_never_shown(write):
 
 
 @pytest.mark.parametrize(
+    ("given", "url", "password"),
+    [
+        ("postgresql://shop:a/b@db/shop", "postgresql://shop@db/shop", "a/b"),
+        ("postgresql://shop:a@b@db/shop", "postgresql://shop@db/shop", "a@b"),
+        ("postgresql://shop:a?b@db/shop", "postgresql://shop@db/shop", "a?b"),
+        ("postgresql://:a@db/shop", "postgresql://@db/shop", "a"),
+        ("postgresql://shop@db/shop?password=a%2Fb", "postgresql://shop@db/shop", "a/b"),
+        (
+            "postgresql://db:5432/s?user=me&password=a&sslmode=require",
+            "postgresql://db:5432/s?user=me&sslmode=require",
+            "a",
+        ),
+        ("postgresql://db:5432/shop", "postgresql://db:5432/shop", ""),
+        ("sqlite:///shop.db", "sqlite:///shop.db", ""),
+    ],
+)
+def test_a_password_anywhere_in_a_url(given: str, url: str, password: str):
+    """The URL is kept in the checkpoint and named by messages."""
+    assert without_password(given) == (url, password)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://localhost:8081/apis/a@b", "http://localhost:8081/apis/a@b"),
+        ("https://shop:${SECRET}@registry/apis", "https://shop:a%2Fb@registry/apis"),
+        ("https://registry", "https://registry"),
+    ],
+)
+def test_a_registry_s_url(write, given: str, url: str):
+    pipeline = load(
+        write(SHOP.format(f'topic = "t"\nformat = "avro"\nregistry = "{given}"')), {"SECRET": "a/b"}
+    )
+    assert pipeline.sinks["out"].target.avro.registry == url
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        '{ type = "rest", uri = "https://c", credential = "id:secret" }',
+        '{ type = "rest", uri = "https://c", "header.Authorization" = "Bearer secret" }',
+        '{ type = "sql", uri = "postgresql+psycopg://shop:secret@db/catalog" }',
+        '{ type = "rest", uri = "https://c", "adls.connection-string" = "AccountKey=secret" }',
+    ],
+)
+def test_a_catalog_s_secrets_do_not_belong_in_the_file(write, catalog: str):
+    text = SHOP.format('table = "shop.orders"') + f"[storage]\ncatalog = {catalog}\n"
+    with pytest.raises(PipelineError, match="a secret does not belong in this file"):
+        load(write(text), {})
+
+
+@pytest.mark.parametrize(
     ("source", "message"),
     [
         ('database = "sqlite:///shop.db"', r"give the table or the query to read"),
@@ -153,8 +206,20 @@ def test_what_a_failure_of_a_database_means(error, kind):
 
 def test_the_pipelines_of_the_docs_are_good(write):
     """Whole ones; the parts of others are tried by the tests of what they show."""
-    found = re.findall(r"^```toml\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+    pages = [DOCS / "PIPELINES.md", *(DOCS / "pipelines").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
+    found = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     blocks = [one for one in found if "[sinks." in one and "[sources." in one]
     assert len(blocks) == 5
     for block in blocks:
         assert load(write(block), {}).sinks
+
+
+def test_every_task_of_the_docs_has_a_page_that_states_its_guarantee():
+    section = (DOCS / "PIPELINES.md").read_text().split("\n## Tasks\n")[1].split("\n## ")[0]
+    tasks = re.findall(r"\]\(pipelines/([\w-]+)\.md\) \|", section)
+    assert sorted(tasks) == sorted(page.stem for page in (DOCS / "pipelines").glob("*.md"))
+    for name in tasks:
+        text = (DOCS / "pipelines" / f"{name}.md").read_text()
+        assert "**Guarantee" in text, name
+        assert "```toml" in text and "(../PIPELINES.md)" in text, name

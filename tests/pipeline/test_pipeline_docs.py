@@ -1,4 +1,4 @@
-"""The quick start of docs/PIPELINES.md, as it stands there."""
+"""The quick start of docs/PIPELINES.md and the lake tables of docs/pipelines, as they stand there."""
 
 import os
 import re
@@ -13,7 +13,9 @@ from odradek.pipeline.file.reading import load
 from tests.cli.conftest import run_here  # noqa: F401
 from tests.pipeline.lab import Lab
 
-TEXT = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "PIPELINES.md").read_text()
+LAKE = ("delta-append", "delta-upsert", "iceberg-append", "lake-tables")
 
 
 @pytest.mark.timeout(600)
@@ -71,16 +73,16 @@ schema = "id BIGINT NOT NULL, item STRING, amount DOUBLE, at TIMESTAMP NOT NULL"
 """
 
 
-def blocks(section: str, language: str) -> list[str]:
-    """Return the code blocks of a section of the second level."""
-    text = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of the pages on lake tables, in order."""
+    text = "".join((DOCS / "pipelines" / f"{name}.md").read_text() for name in LAKE)
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def test_lake_tables(spark, lab: Lab, monkeypatch, capsys):
-    """All sinks of that section in one pipeline, read by its programs. Its object store is elsewhere."""
-    sinks = [block for block in blocks("Lake tables", "toml") if block.startswith("[sinks.")]
-    (storage,) = (block for block in blocks("Lake tables", "toml") if block.startswith("[storage]"))
+    """All sinks of those pages in one pipeline, read by its programs. Its object store is elsewhere."""
+    sinks = [block for block in blocks("toml") if block.startswith("[sinks.")]
+    (storage,) = (block for block in blocks("toml") if block.startswith("[storage]"))
     topic = lab.topic(1)
     text = ORDERS.format(topic=topic) + "".join(sinks)
     known = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine"}
@@ -90,7 +92,7 @@ def test_lake_tables(spark, lab: Lab, monkeypatch, capsys):
     lab.fill(topic, [order | {"id": number, "amount": amount} for number, amount in amounts], 1)
     lab.run_well(spark, lab.pipeline(text))
     monkeypatch.chdir(lab.directory)
-    for program in blocks("Lake tables", "python"):
+    for program in blocks("python"):
         exec(program, {})
     shown = capsys.readouterr().out
     assert "spool" in shown and "4" in shown

@@ -27,6 +27,7 @@ from odradek.pipeline.file.document import parse
 from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.file.examples import example, infer
 from odradek.pipeline.file.reading import load
+from odradek.pipeline.kinds.database.access import RowsRefused
 from odradek.pipeline.kinds.registry import sink_kind
 from odradek.pipeline.kinds.topics import Topics
 from odradek.pipeline.rows.decoding import reasons_for
@@ -345,6 +346,20 @@ def a_run(write, *queries: FakeQuery, clock=lambda: 0.0) -> PipelineRun:
     run = PipelineRun(None, load(write(SUPERVISED), {}), Events(), once=False, clock=clock)
     run.queries = [run.supervised(query) for query in queries]
     return run
+
+
+def test_a_registry_that_is_away_while_records_are_looked_for_is_waited_for(write, monkeypatch):
+    """A query is woven for that, and an Avro sink asks the registry."""
+
+    def away(query):
+        raise Unreachable("the registry does not respond")
+
+    query = FakeQuery()
+    query.is_active, query.failure = False, lambda: RowsRefused("a row")
+    run = a_run(write, query)
+    monkeypatch.setattr("odradek.pipeline.run.running.records_that_fail", away)
+    run.look()
+    assert run.problem is None and run.queries[0].retry_at_s == 1.0
 
 
 @pytest.mark.parametrize(

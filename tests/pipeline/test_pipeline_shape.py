@@ -163,8 +163,12 @@ def test_a_member_is_not_reset_alone(life):
     assert "a shares a query with b, rejects of orders, rejects of good" in refused.stderr
     assert "own_query = true in [sinks.a]" in refused.stderr
 
-    life.load(sink("a", "own_query = true"), sink("b"), LETTERS)
+    pipeline = life.load(sink("a", "own_query = true"), sink("b"), LETTERS)
+    unmet = {"stage": "good", "requirement": "r", "action": "drop", "rows": 2}
+    for name in ("a", "b"):
+        Checkpoint(pipeline).add_unmet("sink", name, 7, [unmet])
     assert run_command("pipeline", "reset", str(path), "--sink", "a").returncode == 0
+    assert (Checkpoint(pipeline).unmet("sink", "a"), Checkpoint(pipeline).unmet("sink", "b")) == ([], [unmet])
     found = life.run(sink("a", "own_query = true"), sink("b"), LETTERS)
     checkpoint = Checkpoint(life.load(sink("a"), sink("b"), LETTERS))
     assert found.sinks == ["a"] and checkpoint.progress("sink", "a").batch == 0, (
@@ -172,4 +176,6 @@ def test_a_member_is_not_reset_alone(life):
     )
 
     assert run_command("pipeline", "reset", str(path)).returncode == 0
+    checkpoint.add_unmet("sink", "b", 0, [unmet])
+    assert checkpoint.unmet("sink", "b") == [unmet], "counted from the first batch on, and from nothing"
     assert groups(life.run(sink("a"), sink("b"))) == [("a", "b")]

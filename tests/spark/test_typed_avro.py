@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from odradek.spark.typed import avro, decoders
 from odradek.spark.typed.avro import AvroError, AvroSchema
 from odradek.spark.typed.decoders import AvroDecoder
+from tests.schema_registry import serving
 from tests.spark.typed_values import values_of
 
 SCHEMA = json.dumps(
@@ -243,3 +244,13 @@ def test_a_record_of_another_schema_goes_through_the_registry(monkeypatch):
 def test_a_count_of_elements_that_are_not_there(count):
     value = a_record(1)[:-3] + zigzag(count) + zigzag(0) * 2
     check([value, a_record(2)])
+
+
+def test_a_registry_with_a_user_and_a_password():
+    """They are in its URL; without a port they would be taken for one."""
+    assert avro.with_login("http://localhost:8081/a") == ("http://localhost:8081/a", {})
+    found = avro.with_login("https://shop:p%40s%2Fs@registry/apis?x=1")
+    assert found == ("https://registry/apis?x=1", {"Authorization": "Basic c2hvcDpwQHMvcw=="})
+    with serving({"schemas/ids/7": "long"}) as address:
+        url = address.replace("//", "//shop:secret@")
+        assert avro.fetch_schema(url, "schemas/ids/7") == '"long"'

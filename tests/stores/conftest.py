@@ -17,13 +17,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mark_peer(HERE, items, config, "test-stores")
 
 
-@pytest.fixture(scope="session", params=["azure", "google"])
+@pytest.fixture(scope="session", params=["azure", "azure by token", "google"])
 def store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[servers.Store]:
-    start = {"azure": servers.azurite, "google": servers.fake_gcs}[request.param]
+    start = {
+        "azure": servers.azurite,
+        "azure by token": servers.azurite_by_token,
+        "google": servers.fake_gcs,
+    }[request.param]
     try:
-        with start(tmp_path_factory.mktemp(request.param)) as store:
+        with start(tmp_path_factory.mktemp(request.param.replace(" ", "-"))) as store:
             yield store
     except PeerUnavailable as reason:
         pytest.skip(str(reason))

@@ -10,7 +10,7 @@ from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
 from odradek.cli.output import print_columns, print_json_line, print_line, warn
 from odradek.cli.pipeline_shared import FileArgument, find_file, told
-from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.checkpoint import PARTS, Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.reading import load
 from odradek.wording import counted
@@ -148,7 +148,7 @@ def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any]) 
         }
         checkpoint.write_manifest({**manifest, "sinks": kept, "groups": groups})
         return
-    for part in ("sinks", "rejects", "groups", "skipped", "pending", "late"):
+    for part in PARTS:
         shutil.rmtree(checkpoint.directory / part, ignore_errors=True)
     (checkpoint.directory / "manifest.json").unlink(missing_ok=True)
 

@@ -63,6 +63,9 @@ class Group:
 DIRECTORIES = {"sink": "sinks", "group": "groups"}  # of other kinds: rejects
 
 
+PARTS = ("sinks", "rejects", "groups", "skipped", "pending", "late", "unmet")  # what a reset deletes
+
+
 class Checkpoint:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -300,15 +303,14 @@ class Checkpoint:
         return str(json.loads((self.query(kind, name) / "metadata").read_text())["id"])
 
     def remove_query(self, kind: str, name: str) -> bool:
+        """With what is counted and skipped for it, which a member of a group has, too. True if it had a checkpoint."""
         path = self.query(kind, name)
-        if not path.exists():
-            return False
-        shutil.rmtree(path)
-        self._skip_file(kind, name).unlink(missing_ok=True)
-        self._late_file(kind, name).unlink(missing_ok=True)
-        self._unmet_file(kind, name).unlink(missing_ok=True)
-        self._pending_file(kind, name).unlink(missing_ok=True)
-        return True
+        is_known = path.exists()
+        if is_known:
+            shutil.rmtree(path)
+        for file in (self._skip_file, self._late_file, self._unmet_file, self._pending_file):
+            file(kind, name).unlink(missing_ok=True)
+        return is_known
 
 
 def _name_in(found: Any) -> str:

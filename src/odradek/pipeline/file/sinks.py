@@ -19,7 +19,7 @@ from odradek.pipeline.file.definition import (
     TopicSink,
     Upsert,
 )
-from odradek.pipeline.file.sources import FUNCTION, read_database, read_jdbc
+from odradek.pipeline.file.sources import FUNCTION, read_database, read_jdbc, read_registry
 from odradek.pipeline.file.tables import Table
 
 FILE_FORMATS = ("parquet", "json", "csv")
@@ -76,7 +76,7 @@ def _avro(table: Table) -> AvroOutput:
     found = AvroOutput(
         schema=table.text("schema"),
         schema_file=table.text("schema_file"),
-        registry=table.text("registry"),
+        registry=read_registry(table),
         subject=table.text("subject", f"{table.text('topic')}-value"),
         registers=table.flag("register"),
     )

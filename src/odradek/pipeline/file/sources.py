@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from odradek.pipeline.file.definition import (
     Database,
@@ -20,7 +20,12 @@ from odradek.pipeline.file.tables import Table
 
 DURATION = re.compile(r"\d+\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d)")
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-PASSWORD_IN_URL = re.compile(r"(?<=://)([^/@]*?):([^/]*)@")
+PASSWORDS_IN_URL = (  # the second one has a slash in it
+    re.compile(r"(?<=://)(?P<user>[^/@]*?):(?P<password>[^/]*)@"),
+    re.compile(r"(?<=://)(?P<user>[^/@:?]*):(?P<password>[^@]*)@"),
+)
+WITHOUT_LOGIN = re.compile(r"https?://[^/@]*:\d+(/|$)")
+PASSWORD_PARAMETER = re.compile(r"(?<=[?&])password=([^&]*)&?")
 DATABASES = ("postgresql://", "sqlite:///")
 FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
 
@@ -44,7 +49,7 @@ def read_source(name: str, table: Table, kafka: Settings) -> Source:
         schema=table.text("schema") if has_schema else "",
         schema_file=table.text("schema_file") if has_schema else "",
         framing=table.choice("framing", "none", ("none", "registry")) if form == "avro" else "none",
-        registry=table.text("registry") if form == "avro" else "",
+        registry=read_registry(table) if form == "avro" else "",
         subject=f"{(table.texts('topic') or table.texts('topics') or (name,))[0]}-value",
         tombstones="drop" if is_static else table.choice("tombstones", "drop", ("drop", "keep")),
         watermark=None if is_static else read_watermark(table),
@@ -111,10 +116,27 @@ def read_database(table: Table) -> Database:
     url = table.text("database")
     if url and not url.startswith(DATABASES):
         table.complain("database", f"this must be a URL that begins with {' or '.join(DATABASES)}")
-    password = table.text("password")
-    if found := PASSWORD_IN_URL.search(url):
-        url, password = PASSWORD_IN_URL.sub(r"\1@", url), password or unquote(found[2])
-    return Database(url, password)
+    url, password = without_password(url)
+    return Database(url, table.text("password") or password)
+
+
+def read_registry(table: Table) -> str:
+    """A password that came from a variable as it is would end the host: of a/b, a would be taken for the port."""
+    url = table.text("registry")
+    if url and not url.startswith(("http://", "https://")):
+        table.complain("registry", "this must be a URL that begins with http:// or https://")
+    plain, password = ("", "") if WITHOUT_LOGIN.match(url) else without_password(url)
+    return plain.replace("@", f":{quote(password, safe='')}@", 1) if password else url
+
+
+def without_password(url: str) -> tuple[str, str]:
+    """The URL, and the password that was before its host, or among its parameters."""
+    password = ""
+    if found := next((found for one in PASSWORDS_IN_URL if (found := one.search(url))), None):
+        url, password = f"{url[: found.start()]}{found['user']}@{url[found.end() :]}", found["password"]
+    if parameter := PASSWORD_PARAMETER.search(url):
+        url, password = PASSWORD_PARAMETER.sub("", url).rstrip("?&"), password or parameter[1]
+    return url, unquote(password)
 
 
 def _data_source(table: Table) -> DataSource:

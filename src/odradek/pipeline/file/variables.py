@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_KEY = re.compile(
     r"(?i)(password|passwd|secret|secret[._-]?key|secret[._-]access[._-]key|account[._-]key|token|sasl\.jaas\.config"
-    r"|ssl\.keystore\.key)$"
+    r"|ssl\.keystore\.key|credential|connection[._-]string|authorization)$"
 )
 SECRET_IN_URL = re.compile(r"(?i)[?;&](password|pwd)=(?!\$\{)[^;&]+")
 SECRET_BEFORE_HOST = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@:]*:(?!\$\{)[^/@]+@", re.IGNORECASE)

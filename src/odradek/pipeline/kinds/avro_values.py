@@ -23,14 +23,15 @@ class AvroValues:
         self._columns: DataFrame | None = None  # as planned
         self._written = RegisteredSchema("", 0)
 
-    def column(self, rows: DataFrame, refusal: str) -> Column:
-        """The encoded rows; `refusal` begins the error of a null where the schema has none."""
+    def column(self, rows: DataFrame, refusal: str, deletes: Column | None) -> Column:
+        """The encoded rows; those that meet `deletes` are null. `refusal` begins the error of a row that the schema
+        does not take."""
         check_installed(self.pipeline, self.sink.key, self.output)
         self._columns = rows
         self._written = RegisteredSchema(self._text(rows), 0)
         if self.output.registry and self.will_run:
             self._written = self._registered(self._written.text)
-        return encoded(self._wanted(rows, refusal), self._written.text, self._header)
+        return encoded(self._wanted(rows, refusal), self._written.text, self._header, refusal, deletes)
 
     def _wanted(self, rows: DataFrame, refusal: str) -> list[Column]:
         """The columns as the schema wants them; those that it was made of are."""

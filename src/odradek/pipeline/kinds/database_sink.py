@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 ADOPTION = "odradek-database.json"  # in Spark's checkpoint
 IN_ORDER = ("_timestamp", "_partition", "_offset")
 NUMBER = "__number"
+ALREADY = "already exists"
 DELETED = "__deleted"  # whether a row deletes the one of its key
 
 
@@ -95,10 +96,11 @@ class DatabaseSinkKind(SinkKind):
         return F.when(is_null, failed).otherwise(F.col(f"`{first}`"))
 
     def _order(self, frame: DataFrame) -> tuple[str, ...]:
-        """Columns that say which row of a key is the last; none if groups have one row each."""
-        if self._upsert is not None and self._upsert.order_by:
-            return self._upsert.order_by
-        return IN_ORDER if all(frame.columns.count(name) == 1 for name in IN_ORDER) else ()
+        """Columns that say which row of a key is the last, and among equal ones the order of the records; none if
+        groups have one row each."""
+        given = self._upsert.order_by if self._upsert is not None else ()
+        records = IN_ORDER if all(frame.columns.count(name) == 1 for name in IN_ORDER) else ()
+        return (*given, *(name for name in records if name not in given))
 
     def check_outside(self, rows: DataFrame) -> None:
         """The table must exist, and take the rows."""
@@ -118,6 +120,9 @@ class DatabaseSinkKind(SinkKind):
             column = view.columns.get(field.name)
             if column is None:
                 problem = f"table {name} has no column '{field.name}'; it has {', '.join(view.columns)}"
+                raise self._error("from", problem)
+            if column.is_computed:
+                problem = f"table {name} computes its column '{field.name}' itself: leave it out of the rows"
                 raise self._error("from", problem)
             if problem := misfit(field.dataType, column.kind, self._place.dialect):
                 kind = field.dataType.simpleString()
@@ -146,7 +151,11 @@ class DatabaseSinkKind(SinkKind):
                         f". Let somebody who may do so create it, and grant SELECT, INSERT and UPDATE: {ddl}"
                     )
                     table.create(connection, checkfirst=True)
+        except RowsRefused:
+            return  # another pipeline has created it at the same moment
         except (DatabaseAway, DatabaseRefused) as error:
+            if ALREADY in str(error):
+                return
             problem = f"the table {batches.TABLE}, which makes rows exactly once, cannot be created: {error}"
             raise self._error("database", f"{problem}{cure}") from None
 

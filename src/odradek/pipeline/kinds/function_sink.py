@@ -8,8 +8,10 @@ and another one after a reset, so a receiver that knows the ids it has seen has 
 
 Rows that the receiver will never take are returned, by their number, each with a reason: they become dead letters, or
 end the run if there is no place for these. With `takes = "dataframe"` the function gets a DataFrame and returns None.
+Whatever else it returns ends the run: it may be rows that nobody has sent, of a coroutine or a generator.
 """
 
+import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,7 @@ from pyspark.sql import DataFrame
 from odradek.pipeline.file.definition import FunctionSink, Pipeline, Sink
 from odradek.pipeline.kinds.database.access import RowsRefused
 from odradek.pipeline.kinds.dead_letters import write_refused
-from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
+from odradek.pipeline.kinds.sink import Batch, Refused, SinkKind, without_metadata
 from odradek.pipeline.rows.transforms import load_function
 from odradek.spark.query_checkpoint import QueryCheckpoint
 
@@ -59,12 +61,19 @@ class FunctionSinkKind(SinkKind):
         return frame
 
     def _function(self) -> Any:
-        return load_function(self.pipeline, (*self.sink.key, "function"), self.target.function)
+        key = (*self.sink.key, "function")
+        function = load_function(self.pipeline, key, self.target.function)
+        if problem := problem_of(function):
+            raise self.pipeline.error(key, f"{self.target.function} {problem}")
+        return function
 
     def write(self, batch: Batch, frame: DataFrame) -> int:
         function, identity = self._function(), BatchId(QueryCheckpoint.of(frame).query_id, batch.number)
         if self.target.takes == "dataframe":
-            self._call(function, without_metadata(frame), identity)
+            result = self._call(function, without_metadata(frame), identity)
+            if result is not None:
+                returned = f"{self.target.function} returned {type(result).__name__}"
+                raise Refused(f"{returned}; a function of DataFrames must return None")
             return 0
         whole = frame.toArrow()
         rows = whole.select(without_metadata(frame).columns)
@@ -92,15 +101,28 @@ class FunctionSinkKind(SinkKind):
         write_refused(frame.sparkSession, self.pipeline, self.sink.name, rows, refused, batch.letters_place())
 
 
+def problem_of(function: Any) -> str:
+    """Why a function cannot be called as a sink; empty if it can."""
+    if inspect.iscoroutinefunction(function):
+        return "is asynchronous, and nothing would await it: let a plain function call asyncio.run"
+    try:
+        inspect.signature(function).bind("rows", "batch")
+    except TypeError:
+        return "must take two arguments, the rows and the batch's id"
+    except ValueError:  # of a function in C
+        return ""
+    return ""
+
+
 def checked(result: Iterable[tuple[int, str]] | None, count: int, function: str) -> dict[int, str]:
     """Check what a function returned: numbers of rows, and why each was refused."""
     try:
         refused = {int(number): str(reason) for number, reason in result or ()}
     except (TypeError, ValueError):
-        raise TypeError(
+        raise Refused(
             f"{function} returned {type(result).__name__}; it must return None, or a list of (number of a row, reason)"
         ) from None
     outside = [number for number in refused if not 0 <= number < count]
     if outside:
-        raise IndexError(f"{function} refused row {outside[0]}, and the batch has {count} rows")
+        raise Refused(f"{function} refused row {outside[0]}, and the batch has {count} rows")
     return refused

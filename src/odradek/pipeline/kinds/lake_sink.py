@@ -4,7 +4,8 @@ Each batch is in the table once. The commit of its rows also says which batch of
 batch that runs again asks first. Where someone else has changed the table between the look and the commit, the commit
 is refused, and we look again: the same files are named on top of the newer version, unless the batch is there by now.
 
-The checkpoint remembers which table it writes to, so that one which was deleted and created again is noticed.
+The checkpoint remembers which table it writes to, so that one which was deleted and created again is noticed. If the
+file names another table by now, that is an edit, and rows go there from now on.
 """
 
 import json
@@ -41,7 +42,7 @@ from odradek.pipeline.kinds.lake.order import (
     is_written,
 )
 from odradek.pipeline.kinds.lake.schemas import Misfit, added, check_types, nullable
-from odradek.pipeline.kinds.lake.storage import KNOWN, scheme_of
+from odradek.pipeline.kinds.lake.storage import KNOWN, Access, scheme_of, without_secrets
 from odradek.pipeline.kinds.lake.table import Conflict, LakeTable, Unwritable
 from odradek.pipeline.kinds.sink import Batch, Refused, SinkKind, without_metadata
 
@@ -70,10 +71,19 @@ class LakeSinkKind(SinkKind):
     where: str
 
     def __init__(
-        self, pipeline: Pipeline, sink: Sink, partition_by: Sequence[str], *, place: str, compact: bool
+        self,
+        pipeline: Pipeline,
+        sink: Sink,
+        partition_by: Sequence[str],
+        *,
+        name: str,
+        place: str,
+        compact: bool,
     ) -> None:
+        """`name` is what the file calls the table."""
         super().__init__(pipeline, sink)
-        self._partition_by, self.place, self._compact = tuple(partition_by), place, compact
+        self._partition_by, self._compact = tuple(partition_by), compact
+        self._name, self.place = name, place
         self._checkpoint = Checkpoint(pipeline)
         self._opened: LakeTable | None = None
 
@@ -86,6 +96,10 @@ class LakeSinkKind(SinkKind):
         if self._opened is None:
             self._opened = self._open()
         return self._opened
+
+    @property
+    def _access(self) -> Access:
+        return self.pipeline.storage.access
 
     @property
     def destination(self) -> str:
@@ -140,12 +154,17 @@ class LakeSinkKind(SinkKind):
         except Exception as error:  # of many libraries
             is_explained = isinstance(error, StorageError)
             problem = str(error) if is_explained else f"cannot read the table: {plain(error)}"
+            problem = without_secrets(problem, self._access)
             raise self.pipeline.document.unreachable((*key, self.where), problem) from None
 
     def _check_partitions(self) -> None:
         found = self._table.partition_by()
         if self._partition_by and self._partition_by != found:
-            by = ", ".join(found) or "nothing"
+            if not found:
+                raise Unwritable(
+                    "the table has no partitions, and that cannot be changed: leave out partition_by"
+                )
+            by = ", ".join(found)
             raise Unwritable(
                 f"the table is partitioned by {by}, and that cannot be changed: let partition_by say the same"
             )
@@ -171,7 +190,7 @@ class LakeSinkKind(SinkKind):
             order = self._order(batch)
         except FileNotFoundError:
             return False  # it has not begun
-        with _refusals():
+        with self._refusals():
             return self._has(order)
 
     def _has(self, order: Order) -> bool:
@@ -182,7 +201,7 @@ class LakeSinkKind(SinkKind):
 
     def write(self, batch: Batch, frame: DataFrame) -> int:
         order = self._order(batch.number)
-        with _refusals():
+        with self._refusals():
             self._fit(self._columns(frame))
             if (commit := self._computed(frame)) is not None:
                 self._commit(commit, order)
@@ -227,14 +246,15 @@ class LakeSinkKind(SinkKind):
                     raise  # `changed`: the rows were computed for other columns, so the batch runs again
 
     def _try_to_compact(self) -> None:
-        """The batch is written, whatever happens here; the next one that adds files tries again."""
+        """The batch is written, whatever happens here; it is tried again once there are as many new files."""
         try:
             self._table.compact()
         except Exception as error:
-            log.warning("%s: small files of %s stay: %s", self.sink.name, self.place, error)
+            reason = without_secrets(str(error), self._access)
+            log.warning("%s: small files of %s stay: %s", self.sink.name, self.place, reason)
 
-    def _aligned(self, rows: DataFrame, keeping: Sequence[str] = ()) -> DataFrame:
-        """The rows with the columns of the table, and some of their own."""
+    def _aligned(self, rows: DataFrame, deleted: str | None = None) -> DataFrame:
+        """The rows with the columns of the table, and the one that says which rows delete: these need only a key."""
         given = {name.lower(): name for name in rows.columns}
         columns = []
         for field in self._table.schema().fields:
@@ -245,34 +265,40 @@ class LakeSinkKind(SinkKind):
                 text = (
                     f"the column '{field.name}' of the table {self.place} is NOT NULL, and the row's is null"
                 )
-                column = F.when(column.isNull(), F.raise_error(F.lit(text)).cast(field.dataType)).otherwise(
-                    column
-                )
+                is_missing = column.isNull() if deleted is None else column.isNull() & ~F.col(deleted)
+                failed = F.raise_error(F.lit(text)).cast(field.dataType)
+                column = F.when(is_missing, failed).otherwise(column)
             columns.append(column.alias(field.name))
-        return rows.select(*columns, *keeping)
+        return rows.select(*columns, *([] if deleted is None else [deleted]))
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """What is refused stops the run; no message has a secret."""
+        try:
+            yield
+        except (OutOfOrder, Misfit, Unwritable) as error:
+            raise Refused(str(error)) from None
+        except Exception as error:
+            if (text := without_secrets(str(error), self._access)) != str(error):
+                raise StorageError(text) from None
+            raise
 
     # What the checkpoint remembers
 
     def _noted(self) -> str | None:
+        """The id of the table that it has written to, if the file still names that one."""
         try:
-            return str(json.loads((self._directory / NOTE).read_text())["table"])
+            found = json.loads((self._directory / NOTE).read_text())
         except FileNotFoundError:
             return None
+        return str(found["table"]) if found.get("name", self._name) == self._name else None
 
     def _note(self, table: str) -> None:
         if self._noted() is None:
-            write_file(self._directory / NOTE, json.dumps({"table": table}))
+            write_file(self._directory / NOTE, json.dumps({"table": table, "name": self._name}))
 
 
 def appended(table: LakeTable, rows: DataFrame) -> "Callable[[Order], None] | None":
     """Write the files of a batch."""
     files = write_files(rows, table.target())
     return (lambda order: table.append(files, order)) if files else None
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except (OutOfOrder, Misfit, Unwritable) as error:
-        raise Refused(str(error)) from None

@@ -9,9 +9,10 @@ from typing import Any
 
 from odradek.pipeline.file.definition import AvroOutput, Pipeline
 from odradek.pipeline.file.document import Key
-from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.file.errors import PipelineError, Unreachable
 
-NOT_FOUND = 404
+NOT_FOUND, TOO_MANY, BROKEN = 404, 429, 500
+NO_REGISTRY = -1  # the client's own code, for what no registry says
 FRAME_MARK = b"\0"
 HOW_TO_INSTALL = "pip install '.[avro]' in a clone of Odradek"
 
@@ -62,7 +63,10 @@ class Registry:
 
     def register(self, text: str) -> RegisteredSchema:
         number = self._ask(lambda: self._client.register_schema(self._output.subject, _schema(text)))
-        assert number is not None
+        if number is None:
+            raise self._refusal(
+                f"the registry does not register schemas of '{self._output.subject}' (HTTP 404)"
+            )
         return RegisteredSchema(text, number)
 
     def check(self, text: str) -> None:
@@ -86,13 +90,24 @@ class Registry:
         try:
             return work()
         except SchemaRegistryError as error:
-            if error.http_status_code == NOT_FOUND:
+            status = error.http_status_code
+            if status == NOT_FOUND and error.error_code != NO_REGISTRY:
                 return None
-            raise self._refusal(f"the registry refuses: {error.error_message}") from None
+            if status == NOT_FOUND:
+                raise self._refusal(
+                    "there is no registry at this address (HTTP 404): check its path"
+                ) from None
+            if status == TOO_MANY or status >= BROKEN:
+                raise self._away(f"HTTP {status}") from None
+            raise self._refusal(f"the registry refuses (HTTP {status}): {error.error_message}") from None
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            problem = f"the registry does not respond: {reason}"
-            raise self._pipeline.document.unreachable((*self._key, "registry"), problem) from None
+            raise self._away(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+
+    def _away(self, reason: str) -> Unreachable:
+        """Without the password, which the client's errors may have."""
+        reason = reason.replace(self._output.registry, "its URL")
+        problem = f"the registry does not respond: {reason}"
+        return self._pipeline.document.unreachable((*self._key, "registry"), problem)
 
     def _refusal(self, problem: str) -> PipelineError:
         return self._pipeline.error((*self._key, "registry"), problem)

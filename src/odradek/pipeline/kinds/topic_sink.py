@@ -86,9 +86,9 @@ class TopicSinkKind(SinkKind):
     def plan(self, frame: DataFrame) -> DataFrame:
         target, rows = self.target, without_metadata(frame)
         self._check_columns(frame, target.row_key, "key")
-        value = self._value(rows)
-        if target.delete_when:
-            deletes = self._met(frame, target.delete_when, "delete_when")
+        deletes = self._met(frame, target.delete_when, "delete_when") if target.delete_when else None
+        value = self._value(rows, deletes)
+        if deletes is not None:
             value = F.when(deletes, F.lit(None)).otherwise(value)
         columns = {"key": _key(target, frame, rows), "value": value}
         if target.format == "raw":
@@ -98,7 +98,7 @@ class TopicSinkKind(SinkKind):
         written = frame.select(*(column.alias(name) for name, column in columns.items()))
         return written.withColumn("value", self._checked())
 
-    def _value(self, rows: DataFrame) -> Column:
+    def _value(self, rows: DataFrame, deletes: Column | None) -> Column:
         if self.target.format == "raw":
             if dict(rows.dtypes).get("value") not in ("string", "binary"):
                 problem = "the format raw writes the column 'value', which must be a string or binary"
@@ -108,8 +108,8 @@ class TopicSinkKind(SinkKind):
             raise self.pipeline.error((*self.sink.key, "from"), "there are no columns to write")
         columns = [F.col(f"`{name}`") for name in rows.columns]
         if self._avro is not None:
-            refusal = f"{SINK_MARK}'{self.sink.name}': the Avro schema needs a value"
-            return self._avro.column(rows, refusal)
+            refusal = f"{SINK_MARK}'{self.sink.name}': the Avro schema does not take the row"
+            return self._avro.column(rows, refusal, deletes)
         if self.target.format == "csv":
             return F.to_csv(F.struct(*columns)).cast("binary")
         return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary")

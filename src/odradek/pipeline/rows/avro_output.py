@@ -6,6 +6,7 @@ A schema made of columns has a union with null for every column that may be null
 import io
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -107,21 +108,36 @@ def _fitted_column(have: StructField, want: StructField, refusal: str) -> Column
     return column.cast(want.dataType).alias(have.name) if found != wanted else column.alias(have.name)
 
 
-def encoded(columns: list[Column], text: str, header: bytes) -> Column:
-    """One binary value for each row: the header, and the record by the schema."""
+class Unencodable(Exception):
+    """A row that the schema does not take."""
+
+
+def encoded(columns: list[Column], text: str, header: bytes, refusal: str, deletes: Column | None) -> Column:
+    """One binary value for each row: the header, and the record by the schema. `refusal` begins the error of a row that
+    the schema does not take. Rows that meet `deletes` have no value, so the schema need not take them."""
 
     def encode(rows: pa.Array) -> pa.Array:
         from fastavro import schemaless_writer
 
-        schema, values = _parsed(text), []
+        schema, values = _parsed(text), list[bytes | None]()
+        is_whole = whole(json.loads(text))
         for row in rows.to_pylist(maps_as_pydicts="strict"):
+            if row is None:
+                values.append(None)
+                continue
+            if is_whole is not None and not is_whole(row):
+                raise Unencodable(f"{refusal}: a boolean in it is null, where the schema has no null")
             out = io.BytesIO()
             out.write(header)
-            schemaless_writer(out, schema, row)
+            try:
+                schemaless_writer(out, schema, row)
+            except Exception as error:  # of many kinds
+                raise Unencodable(f"{refusal}: {error}") from None
             values.append(out.getvalue())
         return pa.array(values, pa.binary())
 
-    return arrow_udf(encode, "binary")(F.struct(*columns))  # type: ignore[call-overload, no-any-return]
+    row = F.struct(*columns) if deletes is None else F.when(~deletes, F.struct(*columns))
+    return arrow_udf(encode, "binary")(row)  # type: ignore[call-overload, no-any-return]
 
 
 @cache
@@ -129,3 +145,41 @@ def _parsed(text: str) -> Any:
     from fastavro import parse_schema
 
     return parse_schema(json.loads(text))
+
+
+Check = Callable[[Any], bool]
+
+
+def whole(kind: Any) -> Check | None:
+    """A check that no boolean is null where the schema wants one, for which fastavro would write false; None if no
+    value can fail it. What else is null in the wrong place fastavro refuses by itself, and so are these checks true."""
+    if isinstance(kind, list):
+        inner = [check for one in kind if one != "null" and (check := whole(one)) is not None]
+        return _or_null(inner[0]) if inner else None
+    name = kind["type"] if isinstance(kind, dict) else kind
+    if name == "boolean":
+        return lambda value: value is not None
+    if name == "record":
+        return _whole_record(kind)
+    if name in ("array", "map"):
+        each = whole(kind["items" if name == "array" else "values"])
+        return None if each is None else _all(each)
+    return whole(name) if isinstance(name, (dict, list)) else None
+
+
+def _or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _all(check: Check) -> Check:
+    def checked(values: Any) -> bool:
+        return values is None or all(map(check, values.values() if isinstance(values, dict) else values))
+
+    return checked
+
+
+def _whole_record(kind: Any) -> Check | None:
+    checks = [(one["name"], check) for one in kind["fields"] if (check := whole(one["type"])) is not None]
+    if not checks:
+        return None
+    return lambda row: row is None or all(name not in row or check(row[name]) for name, check in checks)

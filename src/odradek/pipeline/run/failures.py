@@ -21,6 +21,7 @@ from odradek.ledger.protocol import ExactlyOnceError, TransactionLost
 from odradek.ledger.record import UnreadableRecord
 from odradek.ledger.topic import NAME as LEDGER
 from odradek.pipeline.kinds.database.access import DatabaseAway, DatabaseRefused, RowsRefused
+from odradek.pipeline.kinds.function_sink import FunctionFailed
 from odradek.pipeline.kinds.jdbc import ROW_REFUSED, refusal
 from odradek.pipeline.kinds.sink import Refused
 from odradek.pipeline.rows.expectations import FAILED
@@ -67,6 +68,7 @@ FRAME = re.compile(r'File "([^"]+)", line \d+')
 OUR_CODE = re.compile(r"\bodradek/(?:(?:spark|client|pipeline|archive)/|delta\.py)")
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
+UNENCODABLE = re.compile(r"\bUnencodable: ([^\n]*)")  # a row that an Avro schema does not take
 DATABASE = re.compile(r"\bDatabase(Away|Refused): ([^\n]*)")
 DATABASES = {RowsRefused: Kind.DATA, DatabaseRefused: Kind.PERMANENT, DatabaseAway: Kind.OTHER}
 
@@ -82,12 +84,16 @@ def classify(error: BaseException | str) -> Failure:
         return Failure(Kind.PERMANENT, f"{text}. {WITHOUT_THEM}")
     if isinstance(error, RowsRefused | DatabaseRefused | DatabaseAway):
         return Failure(DATABASES[type(error)], text)
+    if isinstance(error, FunctionFailed):  # whatever its text may look like
+        return Failure(Kind.OTHER, _clean(text))
     if isinstance(error, TimedOut | ConnectionLost):
         return Failure(Kind.OUTAGE, text)
     if isinstance(error, InvalidOption | InvalidColumn | MissingTopic | Refused | UnreadableRecord):
         return Failure(Kind.PERMANENT, text)
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
+    if (found := UNENCODABLE.search(text)) is not None:
+        return Failure(Kind.DATA, _clean(found[1]))
     if (found := DATABASE.search(text)) is not None:  # of a table that is read
         return Failure(Kind.OTHER if found[1] == "Away" else Kind.PERMANENT, _clean(found[2]))
     if (found := USER_RAISED.search(text)) is not None and FAILED in found[1]:

@@ -337,6 +337,8 @@ class PipelineRun:
                 set_aside(self.spark, query, identity, records)
         except TooMany as error:
             return self._give_up(f"{label}: {error}")
+        except Unreachable as error:  # a registry, for example
+            return self._retry(supervised, Failure(Kind.OTHER, error.text()))
         except PySparkException as error:  # not about data: brokers may be unreachable right now
             return self._retry(supervised, classify(error))
         if not found:

@@ -176,7 +176,9 @@ def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Clust
         query.finished_at = datetime.fromtimestamp(progress.committed_at_s, UTC).isoformat(timespec="seconds")
     latest = cluster.latest
     for source, ends in (progress.committed or {}).items():
-        known = latest.get(source) or (next(iter(latest.values())) if len(latest) == 1 else {})
+        known = latest.get(source, {})
+        if source not in checkpoint.pipeline.sources and len(latest) == 1:
+            known = next(iter(latest.values()))  # a query that does not name its only source
         if isinstance(ends, dict):
             query.lag |= waiting_in(ends, known)
             query.lag_from = "checkpoint"

@@ -8,9 +8,11 @@ wrote it is then fetched from the registry, and its fields are matched with the 
 did not have get the reader's default.
 """
 
+import base64
 import json
 import struct
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -338,12 +340,25 @@ class Decoder:
 
 
 def fetch_schema(registry: str, path: str) -> str:
-    """The schema from a registry. `OSError` if it cannot be reached, which is worth a retry."""
-    url = f"{registry.rstrip('/')}/{path}"
+    """The schema from a registry, whose URL may have a user and a password. `OSError` if it cannot be reached, which is
+    worth a retry."""
+    base, headers = with_login(registry.rstrip("/"))
     try:
-        with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{base}/{path}", headers=headers), timeout=REGISTRY_TIMEOUT_S
+        ) as response:
             return str(json.load(response)["schema"])
     except urllib.error.HTTPError as error:
         if error.code == 404:
             raise AvroError(f"the registry has no {path}") from None
         raise
+
+
+def with_login(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without user and password, and the header that has them."""
+    parts = urllib.parse.urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    encoded = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
+    return parts._replace(netloc=host).geturl(), {"Authorization": f"Basic {encoded}"}

@@ -25,12 +25,19 @@ LOCK_TIMEOUT_S = (
     60  # for rows that another transaction has locked: of a driver that died far away, for example
 )
 ROW_STATES = ("22", "23")
-PERMANENT_STATES = ("0A", "28", "3D", "3F", "42", "44")
+PERMANENT_STATES = ("0A", "21", "28", "3D", "3F", "42", "44")
 PERMANENT_WORDS = (
     *("no such table", "no such column", "has no column", "syntax error", "readonly database"),
     # of a connection that PostgreSQL refuses, whose SQLSTATE the driver does not know
     *("password authentication failed", "no password supplied", "does not exist", "pg_hba.conf"),
+    *("too large (after year 10K)", "too small (before year 1)"),  # of psycopg: 'infinity', for example
 )
+HINTS = {
+    "cannot affect row a second time": "the table takes several keys of the batch for the same one (a collation, or "
+    "fewer digits): write them as the table compares them, lower(…) for example",
+    "after year 10K": "Spark has no such time: read it by a query, NULLIF(until, 'infinity')",
+    "before year 1)": "Spark has no such time: read it by a query, NULLIF(since, '-infinity')",
+}
 NO_CONNECTION = "connection failed: "  # psycopg's words
 HOW_TO_INSTALL = "pip install '.[database]' in a clone of Odradek"
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
@@ -179,7 +186,8 @@ def meaning(error: BaseException, place: Place) -> Exception:
     ):
         return RowsRefused(line)
     if state.startswith(PERMANENT_STATES) or any(words in line for words in PERMANENT_WORDS):
-        return DatabaseRefused(f"the database refuses: {why}")
+        hint = next((f". {hint}" for words, hint in HINTS.items() if words in line), "")
+        return DatabaseRefused(f"the database refuses: {why}{hint}")
     what = "does not do it now" if why == line else "cannot be reached"
     return DatabaseAway(f"the database {what}: {why}")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
@@ -35,11 +36,12 @@ SCALE_UNSAID = 18  # of a numeric without one
 
 @dataclass(frozen=True)
 class TableColumn:
-    """`kind` is SQLAlchemy's type. `is_filled`: a row need not name it."""
+    """`kind` is SQLAlchemy's type. `is_filled`: a row need not name it; `is_computed`: it must not."""
 
     name: str
     kind: Any
     is_filled: bool
+    is_computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,10 @@ def view_of(connection: "Connection", schema: str | None, table: str) -> TableVi
     keys: list[Any] = [inspector.get_pk_constraint(table, schema)["constrained_columns"]]
     keys += [one["column_names"] for one in inspector.get_unique_constraints(table, schema)]
     keys += [one["column_names"] for one in inspector.get_indexes(table, schema) if _is_whole_and_unique(one)]
-    columns = {one["name"]: TableColumn(one["name"], one["type"], _is_filled(one)) for one in found}
+    columns = {
+        one["name"]: TableColumn(one["name"], one["type"], _is_filled(one), bool(one.get("computed")))
+        for one in found
+    }
     unique = [tuple(sorted(str(name) for name in key)) for key in keys if key]
     if connection.dialect.name != POSTGRESQL and keys[0] and len(keys[0]) == 1:
         columns = _with_rowid(columns, str(keys[0][0]))
@@ -108,8 +113,10 @@ def misfit(kind: DataType, column: Any, dialect: str) -> str:
         return _postgresql_misfit(kind, column, types)
     if isinstance(kind, DecimalType) and not isinstance(column, types.String):
         return "would lose digits, because SQLite has no decimals: declare the column as TEXT"
-    if isinstance(kind, BinaryType) != isinstance(column, types.LargeBinary) and isinstance(kind, BinaryType):
+    if isinstance(kind, BinaryType) and not isinstance(column, types.LargeBinary):
         return "is not a BLOB"
+    if isinstance(kind, LongType) and isinstance(column, types.Float):
+        return "would round large numbers: declare it as INTEGER, or cast to DOUBLE"
     return ""
 
 
@@ -126,12 +133,26 @@ def _postgresql_misfit(kind: DataType, column: Any, types: Any) -> str:
     if isinstance(kind, BooleanType):
         return "" if isinstance(column, types.Boolean) else "is not boolean"
     if isinstance(kind, WHOLE):
-        return "" if isinstance(column, types.Integer) or is_float or is_exact else "is not a number"
+        if is_float:
+            return _whole_misfit(kind, column)
+        return "" if isinstance(column, types.Integer) or is_exact else "is not a number"
     if isinstance(kind, FloatType | DoubleType):
         return _float_misfit(kind, column, is_float, is_exact)
     if isinstance(kind, DecimalType):
         return _decimal_misfit(kind, column, is_exact)
     return _time_misfit(kind, column, types)
+
+
+def _whole_misfit(kind: DataType, column: Any) -> str:
+    """Of a column that is a binary fraction, which has 24 or 53 bits."""
+    if type(column).__name__ == "REAL":
+        small = isinstance(kind, ByteType | ShortType)
+        return "" if small else "would round large numbers: cast to FLOAT, or change the column"
+    return (
+        "would round large numbers: cast to DOUBLE, or change the column"
+        if isinstance(kind, LongType)
+        else ""
+    )
 
 
 def _float_misfit(kind: DataType, column: Any, is_float: bool, is_exact: bool) -> str:

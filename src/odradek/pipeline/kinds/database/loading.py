@@ -204,6 +204,10 @@ def _text(column: "pa.Array") -> "pa.Array":
         return column.cast(pa.string())
     if pa.types.is_null(kind):
         return column.cast(pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return column.cast(
+            pa.timestamp(kind.unit, "UTC")
+        )  # a column without a time zone takes what is written
     return column
 
 

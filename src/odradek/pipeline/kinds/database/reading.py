@@ -108,6 +108,8 @@ def _value(value: Any, kind: "pa.DataType") -> Any:
         return None
     if pa.types.is_boolean(kind) and value in (0, 1):
         return bool(value)
+    if pa.types.is_temporal(kind) and isinstance(value, int | float):
+        raise ValueError(f"{value} is a number: read it by a query, datetime(…, 'unixepoch')")
     if pa.types.is_timestamp(kind) and isinstance(value, str):
         value = datetime.fromisoformat(value)
     if pa.types.is_timestamp(kind) and kind.tz and isinstance(value, datetime) and value.tzinfo is None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from odradek.delta import DeltaLook, plain
 from odradek.pipeline.kinds.lake.files import DataFile, StorageError, Target
 from odradek.pipeline.kinds.lake.order import Entry, Order, entry_of, mark_of
-from odradek.pipeline.kinds.lake.storage import Access, delta_options, file_system
+from odradek.pipeline.kinds.lake.storage import Access, as_delta_opens, delta_options, file_system
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DeltaLakeTable(LakeTable):
         """pyarrow's own: other threads go on while it waits, which they do not for delta-rs's."""
         from pyarrow.fs import SubTreeFileSystem
 
-        files, root = file_system(self.place, self._access)
+        files, root = file_system(as_delta_opens(self.place), self._access)
         return SubTreeFileSystem(root, files)
 
     @property
@@ -63,6 +63,10 @@ class DeltaLakeTable(LakeTable):
         schema = StructType.fromJson(json.loads(self._open.schema().to_json()))
         refuse(self._open.metadata().configuration, schema)
         return schema
+
+    def columns(self) -> list[Any]:
+        """With what partitions the table, too: files lack those columns."""
+        return [self.partition_by(), *self.schema().fields]
 
     def partition_by(self) -> tuple[str, ...]:
         return tuple(self._open.metadata().partition_columns)
@@ -96,7 +100,8 @@ class DeltaLakeTable(LakeTable):
 
     def target(self) -> Target:
         arrow = to_arrow_schema(self.schema(), timezone="UTC")
-        return Target(self.place, self._access, arrow, self.partition_by(), keeps_partition_columns=False)
+        place = as_delta_opens(self.place)
+        return Target(place, self._access, arrow, self.partition_by(), keeps_partition_columns=False)
 
     def append(self, files: Sequence[DataFile], order: Order) -> None:
         from deltalake.transaction import AddAction
@@ -117,15 +122,16 @@ class DeltaLakeTable(LakeTable):
         self._written += len(files)
 
     def merge(self, rows: "pa.Table", upsert: "Upsert", order: Order) -> None:
-        written = [one for one in rows.column_names if one != DELETED]
-        newer = is_newer(upsert.order_by)
+        written = {one.lower(): one for one in rows.column_names if one != DELETED}
+        newer = is_newer([written[name.lower()] for name in upsert.order_by])
+        key = [written[name.lower()] for name in upsert.key]
         deleted = f"s.`{DELETED}`"
         is_kept = f"NOT {deleted}"
-        columns = {f"t.`{name}`": f"s.`{name}`" for name in written}
+        columns = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in written.values()}
         with _explained("change the table"):
             merger = self._open.merge(
                 rows,
-                " AND ".join(f"t.`{name}` = s.`{name}`" for name in upsert.key),
+                " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key),
                 source_alias="s",
                 target_alias="t",
                 streamed_exec=False,  # then files without a key of this batch are left alone
@@ -189,10 +195,15 @@ def is_newer(order_by: Sequence[str]) -> list[str]:
     """The condition under which a row `s` replaces the row `t` of a table; none if later batches always do."""
     if not order_by:
         return []
-    first = f"t.`{order_by[0]}` IS NULL OR s.`{order_by[0]}` > t.`{order_by[0]}`"
-    equal = f"s.`{order_by[0]}` = t.`{order_by[0]}`"
+    ours, theirs = f"s.{quoted(order_by[0])}", f"t.{quoted(order_by[0])}"
+    first = f"{theirs} IS NULL OR {ours} > {theirs}"
+    equal = f"{ours} = {theirs}"
     (rest,) = is_newer(order_by[1:]) or ["true"]
     return [f"({first} OR ({equal} AND {rest}))"]
+
+
+def quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def refuse(configuration: dict[str, str], schema: StructType) -> None:

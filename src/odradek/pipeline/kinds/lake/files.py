@@ -9,13 +9,13 @@ writes them: a row group for each of Spark's batches of 10,000 rows would make f
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipeline.kinds.lake.storage import file_system, is_local
+from odradek.pipeline.kinds.lake.storage import file_system, is_local, without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +144,7 @@ class _Writer:
             size = self._stream.tell()
             self._stream.close()
         except OSError as error:
-            raise _failure(self._name, error) from None
+            raise self._failure(error) from None
         self._parquet = None
         (footer,) = self._footer
         names = self._target.partition_by
@@ -170,7 +170,7 @@ class _Writer:
                 self._parquet.write_table(table, row_group_size=table.num_rows)
             return int(self._stream.tell())
         except OSError as error:
-            raise _failure(self._name, error) from None
+            raise self._failure(error) from None
 
     def _open(self) -> None:
         from pyarrow import parquet
@@ -183,9 +183,9 @@ class _Writer:
             self._stream, self._schema, store_schema=False, metadata_collector=self._footer
         )
 
-
-def _failure(name: str, error: OSError) -> StorageError:
-    return StorageError(f"cannot write {name}: {error.strerror or error}")
+    def _failure(self, error: OSError) -> StorageError:
+        reason = without_secrets(error.strerror or str(error), self._target.access)
+        return StorageError(f"cannot write {self._name}: {reason}")
 
 
 # What is known of a file
@@ -198,8 +198,8 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
-        naive = value.replace(tzinfo=None) if value.utcoffset() in (None, timedelta()) else value
-        return naive.isoformat(sep=" ", timespec="microseconds")
+        utc = value if value.tzinfo is None else value.astimezone(UTC)
+        return utc.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return value.isoformat() if isinstance(value, date) else str(value)
@@ -215,20 +215,26 @@ def statistics(footer: Any, schema: "pa.Schema") -> dict[str, Any]:
         groups = [footer.row_group(number).column(position) for number in range(footer.num_row_groups)]
         name = footer.schema.column(position).path
         known = [one.statistics for one in groups]
-        if name not in chosen or not known or not all(one is not None for one in known):
-            continue
+        if name not in chosen or "." in name or not all(one is not None for one in known):
+            continue  # a name with a dot may also be the path of a field in a struct
         if all(one.has_null_count for one in known):
             nulls[name] = sum(one.null_count for one in known)
         valued = [one for one in known if one.num_values]
-        if valued and all(one.has_min_max for one in valued):
-            least, most = min(one.min for one in valued), max(one.max for one in valued)
-            if (pair := _bounds(least, most)) is not None:
-                low[name], high[name] = pair
+        if valued and all(one.has_min_max for one in valued) and (pair := _bounds(valued)) is not None:
+            low[name], high[name] = pair
     return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
-def _bounds(least: Any, most: Any) -> tuple[Any, Any] | None:
-    """Return the bounds as JSON, or None where that could not be exact."""
+def _bounds(groups: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value as JSON, or None where that could not be exact."""
+    try:
+        least, most = min(one.min for one in groups), max(one.max for one in groups)
+        return _as_json(least, most)
+    except (OverflowError, ValueError):  # a year that Python does not have: Spark's end at 294247
+        return None
+
+
+def _as_json(least: Any, most: Any) -> tuple[Any, Any] | None:
     if isinstance(least, (bool, float)):
         return None
     if isinstance(least, datetime):

@@ -5,7 +5,7 @@ summaries of snapshots would expire. pyiceberg repeats a commit that was refused
 if that is the same batch. So its retries are off, by a property in our copy of the metadata alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, Struct
 from odradek.pipeline.kinds.lake.files import DataFile, Target, write_task
 from odradek.pipeline.kinds.lake.order import Entry, Order
 from odradek.pipeline.kinds.lake.schemas import widened
-from odradek.pipeline.kinds.lake.storage import Access, iceberg_properties
+from odradek.pipeline.kinds.lake.storage import Access, iceberg_properties, warehouse_uri
 from odradek.pipeline.kinds.lake.table import SMALL_FILES, Conflict, LakeTable, Unwritable
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BATCH = "odradek.batch."
 RETRIES = "commit.retry.num-retries"
 SMALL_BYTES = 32 << 20
+READ_BYTES = 64 << 20  # of files that are read together to become larger ones
 NEW_TABLE = {
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -44,7 +45,7 @@ def catalog_properties(catalog: Mapping[str, str], warehouse: str, access: Acces
     """
     properties = iceberg_properties(access)
     if warehouse:
-        properties["warehouse"] = warehouse if "://" in warehouse else Path(warehouse).as_uri()
+        properties["warehouse"] = warehouse_uri(warehouse)
     return properties | dict(catalog)
 
 
@@ -178,9 +179,10 @@ class IcebergLakeTable(LakeTable):
         table = self._open
         small.sort(key=lambda task: str(task.file.partition))
         scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        batches = (batch for part in parts_of(small) for batch in scan.to_record_batches(part))
         merged = [
             parquet_file_to_data_file(table.io, table.metadata, f"{self.place}/{one.path}")
-            for one in write_task(scan.to_record_batches(small), self.target())
+            for one in write_task(batches, self.target())
         ]
         with _conflicts(), table.transaction() as transaction:
             transaction._apply((), self._as_it_was())
@@ -203,8 +205,20 @@ class IcebergLakeTable(LakeTable):
         )
 
 
+def parts_of(tasks: list[Any]) -> Iterator[list[Any]]:
+    """Files that are read together: pyiceberg holds the rows of all of them in memory."""
+    part: list[Any] = []
+    for task in tasks:
+        if part and sum(one.file.file_size_in_bytes for one in [*part, task]) > READ_BYTES:
+            yield part
+            part = []
+        part.append(task)
+    if part:
+        yield part
+
+
 class _conflicts:
-    """Turns a refused commit of pyiceberg into a `Conflict`."""
+    """Turns a refused commit of pyiceberg into a `Conflict`, and a time that it cannot take into `Unwritable`."""
 
     def __enter__(self) -> None:
         return
@@ -214,6 +228,11 @@ class _conflicts:
 
         if isinstance(error, CommitFailedException):
             raise Conflict(str(error)) from None
+        if isinstance(error, OverflowError):
+            raise Unwritable(
+                "a date or time of these rows is before the year 1 or after 9999, which pyiceberg cannot write: add a "
+                "requirement to a transform that sets such rows aside"
+            ) from None
 
 
 def storable(schema: StructType) -> StructType:

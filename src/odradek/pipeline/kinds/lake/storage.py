@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -51,6 +51,7 @@ ARROW_S3 = {
     "session_token": "session_token",
 }
 AZURE = ("account_name", "account_key", "sas_token", "tenant_id", "client_id", "client_secret")
+SECRETS = ("secret_access_key", "session_token", "account_key", "sas_token", "client_secret")
 S3, GOOGLE, AZURE_SCHEMES = ("s3", "s3a"), ("gs", "gcs"), ("abfs", "abfss")
 GOOGLE_RETRIES = timedelta(minutes=1)
 GOOGLE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -67,6 +68,24 @@ def is_local(place: str) -> bool:
     return scheme_of(place) in ("", "file")
 
 
+def local_or_uri(place: str) -> str:
+    """file:///my%20lake is the path /my lake on this machine; other URIs stay as they are."""
+    return unquote(urlsplit(place).path) if place.startswith("file:") else place
+
+
+def as_delta_opens(place: str) -> str:
+    """delta-rs decodes the path of a URI, and pyarrow does not."""
+    if not scheme_of(place):
+        return place
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"
+
+
+def warehouse_uri(place: str) -> str:
+    """pyiceberg takes the path of a URI as it is, but for what would end it."""
+    return place if scheme_of(place) else "file://" + place.replace("#", "%23").replace("?", "%3F")
+
+
 def delta_options(access: Access) -> dict[str, str]:
     options = {DELTA[name]: value for name, value in access.items()}
     if is_azure(access) and "endpoint" in access:
@@ -81,7 +100,8 @@ def iceberg_properties(access: Access) -> dict[str, str]:
     do.
     """
     name_google_account(access)
-    properties = {ICEBERG[name]: value for name, value in access.items() if name in ICEBERG}
+    given = _with_query(access)
+    properties = {ICEBERG[name]: value for name, value in given.items() if name in ICEBERG}
     if is_azure(access):
         properties.pop(ICEBERG["endpoint"], None)
         properties |= {
@@ -128,12 +148,26 @@ def arrow_s3(access: Access) -> dict[str, Any]:
     return options
 
 
+def _with_query(access: Access) -> dict[str, str]:
+    """pyarrow puts Azure's SAS token behind the address as it is; Azure's tools print it without the question mark."""
+    token = access.get("sas_token", "")
+    return dict(access) | ({"sas_token": f"?{token.removeprefix('?')}"} if token else {})
+
+
+def without_secrets(text: str, access: Access) -> str:
+    """What a library says, without what must not be seen: pyarrow names addresses with their SAS token."""
+    for name in SECRETS:
+        if secret := access.get(name, "").removeprefix("?"):
+            text = text.replace(secret, "***")
+    return text
+
+
 def is_azure(access: Access) -> bool:
     return "account_name" in access
 
 
 def arrow_azure(access: Access, host: str) -> dict[str, str]:
-    options = {name: access[name] for name in AZURE if name in access}
+    options = {name: value for name, value in _with_query(access).items() if name in AZURE}
     return {"account_name": host.partition(".")[0]} | options | azure_address(access)
 
 
