@@ -125,10 +125,6 @@ class Reading:
             self._ahead = self._submit()
         return chunk
 
-    @property
-    def epoch(self) -> int:
-        return -1 if self._reader is None else self._reader.last_epoch
-
     def interrupt(self) -> None:
         """By another thread: do not wait for a cluster that is away."""
         reader = self._reader
@@ -273,9 +269,12 @@ class Copier:
         end = clients.target.list_offsets({target: LATEST}, read_committed=True)[target]
         settings = FetchSettings(read_committed=True, max_wait_ms=100)
         reader = RangeReader(clients.target, target, start, end, settings, 0.0)
-        while reader.position < end:
-            if reader.poll().batches:
-                return False
+        try:
+            while reader.position < end:
+                if reader.poll().batches:
+                    return False
+        except OffsetsGone as gone:  # of the copy: deleted while we looked
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, str(gone)) from gone
         return True
 
     def _fetch(self, step: Step) -> Outcome:
@@ -284,9 +283,7 @@ class Copier:
         self._batches = reframed(chunk.batches, self._target, step.offset)
         self.progress.next_offset, self.progress.source_end = step.offset, chunk.end
         self._tell("copying")
-        return steps.Fetched(
-            chunk.next_offset, sum(one.row_count for one in self._batches), self._reading.epoch
-        )
+        return steps.Fetched(chunk.next_offset, sum(one.row_count for one in self._batches), chunk.epoch)
 
     def _write(self, _: Step) -> Outcome:
         partition = self._positions.partition_of(self.copy)
