@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from odradek.archive.failures import AnotherArchiver
+from odradek.archive.failures import AnotherArchiver, Final
 from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
@@ -21,6 +21,7 @@ from odradek.archiving.archiver import Archiver, Order
 from odradek.cli.archive import failures_told
 from odradek.cli.failures import CommandError
 from odradek.client.cluster import NOBODY_REACHED
+from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
@@ -339,6 +340,32 @@ def test_one_topic_that_cannot_be_archived_any_more_does_not_stop_the_others(bro
     assert [text for text in warned if bad in text and "is not archived any more" in text] == warned
     assert len(warned) == 1
     assert archived_offsets(archive, good) == {0: [0, 1, 2]}
+
+
+def test_a_topic_that_fails_while_the_cluster_is_away_does_not_end_the_others(
+    broker, topics, archive, monkeypatch
+):
+    """Which topics match the pattern is not asked anew in the middle of a pass."""
+    good, bad = topics.create(partitions=1), topics.create(partitions=1)
+    warned: list[str] = []
+    one = Archiver(order(broker, archive, pattern=f"{good}|{bad}"), lambda done: None, warned.append)
+    caught_up, asked = one._catch_up, one.topics
+
+    def fail(topic: str) -> int:
+        if topic == bad:
+            monkeypatch.setattr(one, "topics", away)
+            raise Final("it cannot be archived")
+        return caught_up(topic)
+
+    def away() -> list[str]:
+        monkeypatch.setattr(one, "topics", asked)
+        raise ConnectionLost("no broker responds")
+
+    passes = iter([True, True])
+    monkeypatch.setattr(one, "_catch_up", fail)
+    one.run(lambda: topics.fill(good, [b"more"]) is None and next(passes, False))
+    assert warned == [f"{bad} is not archived any more: it cannot be archived"]
+    assert archived_offsets(archive, good) == {0: [0, 1]}
 
 
 def test_a_table_is_read_by_other_tools(odradek, topics, archive):

@@ -100,6 +100,12 @@ def check_tail(topic: Topic, snapshot: Snapshot) -> None:
                 f"offsets {end} to {log.start - 1} of {topic.name}-{number} are neither in the archive nor in the "
                 "topic any more. Read what is archived, or the topic, alone"
             )
+    for number, end in sorted(snapshot.ends.items()):
+        if number not in topic.logs or topic.logs[number].end < end:
+            raise RecordsLost(
+                f"{topic.name}-{number} ends before offset {end}, up to which it is archived: the topic has lost "
+                "records, and gives their offsets to others. Read what is archived, or the topic, alone"
+            )
 
 
 def _next_range(topic: str, partition: int, start: int, log: Log) -> Range:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -133,13 +133,17 @@ class Table:
         try:
             self._commit(added, CommitProperties(app_transactions=moves))
         except ArchiveError as error:
-            self._judge(error, before, {one.path for one in files})
+            self._judge(error, before, ends, {one.path for one in files})
 
-    def _judge(self, error: ArchiveError, before: Mapping[int, int | None], paths: set[str]) -> None:
+    def _judge(
+        self, error: ArchiveError, before: Mapping[int, int | None], ends: Mapping[int, int], paths: set[str]
+    ) -> None:
         """What became of a commit that failed: the response of one that succeeded may have been lost."""
         now = self.snapshot()
         if paths and paths <= {one.path for one in now.files}:
             return  # with a name of our own, they can be there only by our commit
+        if not paths and ends.items() <= now.ends.items():
+            return  # ours, or another's that says the same
         if any(now.ends.get(number) != version for number, version in before.items()):
             raise AnotherArchiver(
                 f"another process archives into {self.location.uri}, and was first: this one has added nothing and "
@@ -225,8 +229,8 @@ def _added(file: NewFile, now_ms: int, *, is_new: bool) -> Any:
 
 
 def _iso(timestamp_ms: int) -> str:
-    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC) + timedelta(milliseconds=timestamp_ms % 1000)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def _refused_by(location: Location, work: Callable[[], Result]) -> Result:

@@ -7,7 +7,7 @@ by a process that goes on.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -101,8 +101,9 @@ class Archiver:
 
     def run(self, wait: Callable[[], bool]) -> None:
         """Go on until `wait`, which is called after each pass over all topics, returns False."""
-        for topic in self._some_topics():
-            self._try(topic, is_first=True)
+        topics = self._some_topics()
+        for topic in topics:
+            self._try(topic, topics, is_first=True)
         while wait():
             try:
                 topics = self.topics()
@@ -111,10 +112,11 @@ class Archiver:
                 continue
             for topic in topics:
                 if topic not in self._ended:
-                    self._try(topic)
+                    self._try(topic, topics)
 
-    def _try(self, topic: str, *, is_first: bool = False) -> None:
-        """What passes is tried again, but not at first; what does not ends the topic, and the process with the last."""
+    def _try(self, topic: str, topics: Sequence[str], *, is_first: bool = False) -> None:
+        """What passes is tried again, but not at first; what does not ends the topic, and the process with the last of
+        the topics that there are."""
         if self._stopping.is_set():
             return
         try:
@@ -122,7 +124,7 @@ class Archiver:
         except (Final, KafkaError, MissingTopic) as error:
             self.metrics.failed(topic)
             self._ended.add(topic)
-            if self._ended >= set(self.topics()):
+            if self._ended.issuperset(topics):
                 raise
             self._warn(f"{topic} is not archived any more: {error}")
         except (*PASSING, ArchiveError, OSError) as error:
