@@ -149,8 +149,8 @@ class Replay:
                 self._write(producer, part.sink, chunk, position)
             except (ProducerFenced, TransactionGone):
                 raise
-            except Exception:
-                producer.initialize()  # readers must not wait for what is never committed
+            except BaseException:  # Ctrl-C, too: readers must not wait for what is never committed
+                producer.initialize()
                 raise
             yield Progress(part.title, position, part.end, chunk.num_rows)
 
