@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from glob import glob
 from typing import Any
 
 import duckdb
@@ -73,7 +73,7 @@ def _add_tables(tables: Tables, settings: Settings, names: set[str], parts: set[
             f"there is no archive of {', '.join(found)} at {settings.archive}: correct --archive, or leave it out"
         )
     for name in sorted(names - parts - set(found)):
-        if not Path(name).exists():
+        if "://" not in name and not glob(name, recursive=True):
             raise BadQuery(
                 f"there is no topic, archive or file {name!r}. {IN_QUOTES}; 'odradek topic list' shows the topics"
             )
