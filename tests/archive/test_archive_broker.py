@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import urllib.request
@@ -297,6 +298,46 @@ def test_partitions_are_added(odradek, topics, archive):
     topics.fill(topic, [b"b"], 1)
     odradek("archive", topic, "--to", str(archive))
     assert archived_offsets(archive, topic) == {0: [0], 1: [0]}
+
+
+def test_progress_as_json(odradek, topics, archive):
+    topic, target = topics.create(partitions=2), topics.create(partitions=2)
+    topics.fill(topic, [b"a", b"b"], 1)
+
+    def events(*arguments: str) -> list[dict]:
+        done = odradek(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    first, last = events("archive", topic, "--to", str(archive))
+    assert first.pop("bytes") > 0
+    assert first == {
+        "event": "progress",
+        "topic": topic,
+        "records": 2,
+        "lag": 0,
+        "partitions": [
+            {"partition": 0, "end_offset": 0, "lag": 0},
+            {"partition": 1, "end_offset": 2, "lag": 0},
+        ],
+    }
+    assert last == {"event": "end", "records": 2}
+    assert events("replay", topic, "--archive", str(archive), "--to", target) == [
+        {"event": "progress", "part": "partition 1", "position": 2, "end": 2, "records": 2},
+        {"event": "end", "topic": target, "records": 2},
+    ]
+
+
+def test_a_port_for_metrics_that_is_taken_gets_a_sentence(odradek, topics, archive):
+    topic = topics.create(partitions=1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = odradek("archive", topic, "--to", str(archive), "--metrics-port", port)
+    assert done.returncode == 1
+    assert (
+        f"cannot serve metrics at 127.0.0.1:{port}: Address already in use. Choose another port"
+        in done.stderr
+    )
 
 
 def test_watching_goes_on_reports_and_counts(broker, topics, archive):

@@ -143,6 +143,13 @@ def test_a_refused_record_leaves_no_open_transaction(broker, topics, archived):
     assert facts(broker, refusing) == []
 
 
+def test_a_refused_time_says_what_to_raise(odradek, topics, archived):
+    archive, topic = archived
+    refusing = topics.create(partitions=PARTITIONS, message_timestamp_before_max_ms="1")
+    done = odradek("replay", topic, "--archive", archive, "--to", refusing)
+    assert done.returncode == 1 and "raise the topic's message.timestamp.before.max.ms" in done.stderr
+
+
 def test_a_retention_that_would_delete_the_records_at_once_is_warned_of(odradek, topics, archived):
     archive, topic = archived
     target = topics.create(partitions=PARTITIONS, retention_ms="1")

@@ -273,6 +273,12 @@ def test_topics_and_files_are_joined(sql, orders, tmp_path):
     ]
 
 
+def test_a_result_is_written_to_a_file(odradek, sql, orders, tmp_path):
+    file = tmp_path / "out.parquet"
+    assert odradek("sql", f"COPY (SELECT id FROM orders) TO '{file}'").stdout == ""
+    assert sql(f"SELECT count(*) AS n FROM '{file}'") == [{"n": 60}]
+
+
 def test_bad_queries_get_a_sentence(odradek, orders):
     def problem(*arguments: str) -> str:
         done = odradek("sql", *arguments)
@@ -281,6 +287,8 @@ def test_bad_queries_get_a_sentence(odradek, orders):
 
     assert "there is no topic, archive or file 'absent'" in problem("SELECT * FROM absent")
     assert "error: syntax error" in problem("SELEC 1")
+    assert "the query is empty" in problem(";")
+    assert "in double quotes" not in problem("SELECT * FROM orders WHERE")
     assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my-orders")
     assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my.orders")
     for change in ("INSERT INTO orders VALUES (1)", "DROP VIEW orders", "UPDATE orders SET id = 1"):

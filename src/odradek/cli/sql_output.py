@@ -26,6 +26,9 @@ class Form(Enum):
 
 
 def print_result(result: "pa.Table", form: Form) -> None:
+    """A statement that writes a file has no columns."""
+    if not result.column_names:
+        return
     try:
         PRINTED[form](result)
     except (OverflowError, ValueError) as error:  # Kafka has times that no calendar has
