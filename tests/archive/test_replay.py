@@ -158,6 +158,18 @@ def test_a_retention_that_would_delete_the_records_at_once_is_warned_of(odradek,
     assert f"'odradek config alter topic {target} --set retention.ms=-1' keeps them" in done.stderr
 
 
+def test_markers_at_the_end_are_replayed_up_to(odradek, broker, topics, archive):
+    topic, target = topics.create(partitions=1), topics.create(partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    producer.commit_transaction(30)
+    assert odradek("archive", topic, "--to", str(archive)).returncode == 0
+    done = odradek("replay", topic, "--archive", str(archive), "--to", target)
+    assert "partition 0: up to 2 of 2" in done.stderr
+
+
 def test_the_ledger_shows_the_position(odradek, broker, archived, target):
     Replay(Client(broker), table(archived), target).run()
     assert f"to-replay into {target}" in odradek("ledger", "list").stdout

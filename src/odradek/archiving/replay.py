@@ -143,8 +143,8 @@ class Replay:
         producer.initialize()
         entry = self._ledger.read(part.sink)
         position = part.start if entry is None else entry.batch
-        for chunk in _chunks(part.read(position)):
-            position = part.after(position, chunk)
+        for chunk, is_last in _with_last(_chunks(part.read(position))):
+            position = part.end if is_last else part.after(position, chunk)
             try:
                 self._write(producer, part.sink, chunk, position)
             except (ProducerFenced, TransactionGone):
@@ -191,6 +191,17 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             rows, size = rows + piece.num_rows, size + piece.nbytes
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _with_last(chunks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
+    """Each with True for the last: what follows it, up to the end, are markers and the like."""
+    before = next(chunks, None)
+    for chunk in chunks:
+        assert before is not None
+        yield before, False
+        before = chunk
+    if before is not None:
+        yield before, True
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
