@@ -103,6 +103,15 @@ def test_a_commit_of_ends_alone_whose_response_was_lost_counts(table, monkeypatc
     assert table.snapshot().ends == {0: 10}
 
 
+def test_the_leader_epoch_is_kept_beside_the_end(table):
+    add(table, 0, 5)
+    assert table.snapshot().epochs == {}
+    table.commit(TOPIC_ID, [], {0: 7, 1: 0}, {0: 3})
+    assert (table.snapshot().ends, table.snapshot().epochs) == ({0: 7, 1: 0}, {0: 3})
+    table.commit(TOPIC_ID, [], {0: 9})
+    assert Table.open(table.location).snapshot().epochs == {0: 3}
+
+
 def test_times_of_long_ago_have_statistics(table):
     """A year has four digits, also the first of all."""
     old = batch(0, 2)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive, TableGone
-from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, range_of
+from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, epoch_application, range_of
 from odradek.archive.location import Location, advice, delta_rs
 from odradek.archive.rows import SCHEMA
 from odradek.delta import DeltaLook, plain
@@ -113,7 +114,19 @@ class Table:
         while (end := self._table.transaction_version(application(UUID(topic_id), len(ends)))) is not None:
             ends[len(ends)] = end
         files = tuple(self._files())
-        return Snapshot(self._table.version(), metadata.name, UUID(topic_id), ends, files)
+        return Snapshot(
+            self._table.version(),
+            metadata.name,
+            UUID(topic_id),
+            ends,
+            files,
+            self._epochs(UUID(topic_id), ends),
+        )
+
+    def _epochs(self, topic_id: UUID, partitions: Iterable[int]) -> dict[int, int]:
+        names = {one: epoch_application(topic_id, one) for one in partitions}
+        found = {one: self._table.transaction_version(name) for one, name in names.items()}
+        return {one: epoch for one, epoch in found.items() if epoch is not None}
 
     def _files(self) -> Iterable[ArchivedFile]:
         import pyarrow as pa
@@ -121,7 +134,13 @@ class Table:
         for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist():
             yield _archived(row)
 
-    def commit(self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int]) -> None:
+    def commit(
+        self,
+        topic_id: UUID,
+        files: Sequence[NewFile],
+        ends: Mapping[int, int],
+        epochs: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """Add files, and move the ends of partitions, at once. `AnotherArchiver` if somebody else moved one of them."""
         from deltalake import CommitProperties, Transaction
 
@@ -129,6 +148,10 @@ class Table:
         names = {number: application(topic_id, number) for number in ends}
         before = {number: self._table.transaction_version(name) for number, name in names.items()}
         moves = [Transaction(names[number], end, now_ms) for number, end in ends.items()]
+        moves += [
+            Transaction(epoch_application(topic_id, number), epoch, now_ms)
+            for number, epoch in epochs.items()
+        ]
         added = [_added(one, now_ms, is_new=True) for one in files]
         try:
             self._commit(added, CommitProperties(app_transactions=moves))
