@@ -214,7 +214,8 @@ def test_records_that_the_target_refuses(west, east, mirror, topic, name):
     producer.produce(topic, b"y", partition=1)
     assert producer.flush(30) == 0
     end = run_once(mirror(topics=own), ok=False)
-    assert "raise max.message.bytes of the copy" in end["not_copying"][f"{topic}-0"]
+    advice = "raise max.message.bytes of the copy (name it in own_settings of the mirror's file"
+    assert advice in end["not_copying"][f"{topic}-0"]
     assert len(ledger(east.bootstrap, f"{name}.{topic}")[1]) == 11
     alter(east, f"{name}.{topic}", max_message_bytes=None)
     run_once(mirror(topics=own))

@@ -25,7 +25,7 @@ from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
 if TYPE_CHECKING:
     from odradek.spark.encoding import Encoder
 
-CHUNK_ROWS = 50_000  # of a transaction
+CHUNK_ROWS = 65_536  # of a transaction: as many as pyarrow reads of a file at once
 CHUNK_BYTES = 16 * 1024 * 1024
 TIMEOUT_MS = 120_000
 MOST_LOSSES = 3  # of transactions, one after the other

@@ -40,13 +40,18 @@ from odradek.mirror.reframing import reframed
 from odradek.model import TopicPartition
 
 ENDLESS = 2**63 - 1
+OWN = "(name it in own_settings of the mirror's file, or it is kept in step with the source's)"
 ADVICE = {
-    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the copy, or message.max.bytes of the target's brokers",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the copy",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        f"raise max.message.bytes of the copy {OWN}, or message.max.bytes of the target's brokers"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: f"raise segment.bytes of the copy {OWN}",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "grant WRITE on transactional ids that begin with odradek-mirror. at the target"
     ),
-    ErrorCode.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the copy",
+    ErrorCode.INVALID_TIMESTAMP: (
+        f"raise message.timestamp.before.max.ms, or message.timestamp.after.max.ms {OWN}, of the copy"
+    ),
     ErrorCode.INVALID_RECORD: "the copy is compacted, and the source has records without a key",
 }
 RIGHTS: Mapping[type[Step], str] = {  # on the topic that the refusal names
