@@ -28,7 +28,8 @@ from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
 from tests.pipeline.lab import wait_until
 from tests.spark.committed import committed_records
-from tests.support import await_end, odradek_command
+from tests.spark.spark_topics import Topics
+from tests.support import await_end, odradek_command, running_broker
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -444,3 +445,28 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
         process.kill()
         process.wait()
     assert archived_offsets(archive, topic) == {0: [0, 1]}
+
+
+@pytest.mark.long
+def test_a_process_that_waits_for_the_cluster_ends_by_a_signal(tmp_path, archive):
+    """Not only after the ten minutes that it waits for a cluster that is away."""
+    with running_broker(tmp_path) as own:
+        topics = Topics(own.bootstrap)
+        topic = topics.create(partitions=1)
+        topics.fill(topic, [b"a"])
+        command = odradek_command("-b", own.bootstrap, "archive", "--pattern", topic, "--to", str(archive))
+        environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        process = subprocess.Popen(
+            [*command, "--watch", "--interval", "0.1"], stderr=subprocess.PIPE, text=True, env=environ
+        )
+        try:
+            assert process.stderr is not None
+            assert "1 record archived" in process.stderr.readline()
+            own.kill()
+            assert "still cannot" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            status, errors = await_end(process)
+            assert (status, errors) == (0, "")
+        finally:
+            process.kill()
+            process.wait()

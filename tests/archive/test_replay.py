@@ -13,6 +13,8 @@ from odradek.archiving import replay as replaying
 from odradek.archiving.replay import AnotherReplay, Replay
 from odradek.archiving.replay_sources import ArchivedTopic, ParquetFiles
 from odradek.client.cluster import LATEST
+from odradek.client.deadline import TimedOut
+from odradek.client.transactions import TransactionalProducer
 from odradek.model import TopicPartition
 from tests.ledger.simulated_cluster import Crashed
 from tests.ledger.test_ledger_broker import Client
@@ -244,6 +246,22 @@ def test_a_file_that_has_changed_is_written_though_its_size_is_the_same(broker, 
         pq.write_table(pa.table({"value": [value]}), path)
         Replay(Client(broker), ParquetFiles([str(path)]), target).run()
     assert [value for _, value, _, _ in facts(broker, target)] == [b"one", b"two"]
+
+
+def test_a_cluster_that_is_away_is_waited_for_once(broker, archived, target, monkeypatch):
+    initialized = []
+    initialize = TransactionalProducer.initialize
+
+    def away(self):
+        raise TimedOut("could not commit")
+
+    monkeypatch.setattr(
+        TransactionalProducer, "initialize", lambda self: initialized.append(1) or initialize(self)
+    )
+    monkeypatch.setattr(TransactionalProducer, "commit", away)
+    with pytest.raises(TimedOut, match="could not commit"):
+        Replay(Client(broker), table(archived), target).run()
+    assert len(initialized) == 1
 
 
 def test_ctrl_c_leaves_no_open_transaction(broker, archived, target, monkeypatch):

@@ -18,8 +18,8 @@ from odradek.archive.rows import merge
 from odradek.archive.tables import Table
 from odradek.archiving.metrics import Metrics
 from odradek.archiving.rounds import Round, TopicArchiver
-from odradek.archiving.topics import ClusterTopic
-from odradek.client.cluster import MissingTopic, borrow_cluster
+from odradek.archiving.topics import ClusterTopic, patient_cluster
+from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.client.settings import ClientSettings
@@ -63,6 +63,7 @@ class Archiver:
         self._warned: set[str] = set()
         self._ended: set[str] = set()
         self._stopping = threading.Event()
+        self._was_reached = False
 
     def stop(self) -> None:
         """Let `run` end soon: what is being read is committed, and nothing new is begun."""
@@ -77,8 +78,9 @@ class Archiver:
         order, found = self._order, set(self._order.topics)
         if order.pattern is not None:
             pattern = compile_java(order.pattern)
-            with borrow_cluster(order.settings) as cluster:
+            with patient_cluster(order.settings, self._stopping, was_reached=self._was_reached) as cluster:
                 found |= {name for name in cluster.topic_names() if pattern.fullmatch(name)}
+                self._was_reached = True
         return sorted(found)
 
     def _some_topics(self) -> list[str]:
@@ -108,6 +110,8 @@ class Archiver:
             try:
                 topics = self.topics()
             except PASSING as error:
+                if self._stopping.is_set():
+                    return
                 log.warning("the cluster does not respond: %s. Trying again", error)
                 continue
             for topic in topics:
@@ -128,6 +132,8 @@ class Archiver:
                 raise
             self._warn(f"{topic} is not archived any more: {error}")
         except (*PASSING, ArchiveError, OSError) as error:
+            if self._stopping.is_set():
+                return  # what was not committed is archived the next time
             if is_first:
                 raise
             self.metrics.failed(topic)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from odradek.archive.failures import ArchiveError, Final
 from odradek.client.cluster import Cluster, MissingTopic
+from odradek.client.deadline import TimedOut
 from odradek.client.settings import ProduceSettings
 from odradek.client.transactions import ProducerFenced, TransactionalProducer, TransactionGone
 from odradek.ledger.record import Entry
@@ -147,8 +148,8 @@ class Replay:
             position = part.end if is_last else part.after(position, chunk)
             try:
                 self._write(producer, part.sink, chunk, position)
-            except (ProducerFenced, TransactionGone):
-                raise
+            except (ProducerFenced, TransactionGone, TimedOut):
+                raise  # a coordinator that is away aborts it by itself, when its time is over
             except BaseException:  # Ctrl-C, too: readers must not wait for what is never committed
                 producer.initialize()
                 raise

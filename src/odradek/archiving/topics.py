@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -45,6 +45,19 @@ DECODED = pa.schema(
 )
 
 
+@contextmanager
+def patient_cluster(
+    settings: ClientSettings, stopping: threading.Event, *, was_reached: bool = True
+) -> Iterator[Cluster]:
+    """A cluster that is waited for while it is away, but not by a process that is to end."""
+    with borrow_cluster(settings, was_reached=was_reached) as cluster:
+        cluster.give_up_when(stopping.is_set)
+        try:
+            yield cluster
+        finally:
+            cluster.give_up_when(lambda: False)
+
+
 class ClusterTopic:
     """`stopping` lets files end early, once it is set."""
 
@@ -54,14 +67,17 @@ class ClusterTopic:
         self._settings, self._topic, self._location, self._stopping = settings, topic, location, stopping
         self._was_reached = self._has_failed = False
 
+    def _cluster(self, *, was_reached: bool = True) -> AbstractContextManager[Cluster]:
+        return patient_cluster(self._settings, self._stopping, was_reached=was_reached)
+
     def describe(self) -> Topic:
-        with borrow_cluster(self._settings, was_reached=self._was_reached) as cluster:
+        with self._cluster(was_reached=self._was_reached) as cluster:
             topic = describe(cluster, self._topic)
             self._was_reached = True
         return topic
 
     def topic_id(self) -> UUID:
-        with borrow_cluster(self._settings, was_reached=True) as cluster:
+        with self._cluster() as cluster:
             return cluster.topic_ids([self._topic])[self._topic]
 
     def write(self, ranges: Sequence[Range], epochs: Mapping[int, int]) -> list[Part]:
@@ -82,7 +98,7 @@ class ClusterTopic:
         writer = FileWriter(self._location, file_name(wanted))
         reached = wanted.start
         try:
-            with borrow_cluster(self._settings, was_reached=True) as cluster:
+            with self._cluster() as cluster:
                 for chunk, batches in self._read(cluster, wanted, epoch):
                     for batch in batches:
                         writer.append(batch)
