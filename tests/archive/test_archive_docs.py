@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.archiving.metrics import HELP
 from odradek.pipeline.file.reading import load
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,6 +66,11 @@ def test_queries(printed):
         ("1", "book", "9.5", ""),
         ("2", "map", "4.0", ""),
     ]
+
+
+def test_metrics_are_listed():
+    names = re.findall(r"odradek_archive_\w+", (DOCS / "METRICS.md").read_text())
+    assert set(names) == set(HELP)
 
 
 def test_the_source_of_a_pipeline(tmp_path):
