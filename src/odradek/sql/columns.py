@@ -77,7 +77,8 @@ def _large(connection: duckdb.DuckDBPyConnection, valid: str, names: Sequence[st
     most = ", ".join(
         f"max(try_cast(json_extract_string(text, {_pointer(name)}) AS HUGEINT))" for name in names
     )
-    (found,) = connection.sql(f"SELECT {most} FROM ({valid}) WHERE is_object").fetchall()
+    few = f"SELECT text FROM ({valid}) WHERE is_object AND regexp_matches(text, '[0-9]{{19}}')"
+    (found,) = connection.sql(f"SELECT {most} FROM ({few})").fetchall()
     return {name for name, one in zip(names, found, strict=True) if one is not None and one > MOST_BIGINT}
 
 
