@@ -185,8 +185,8 @@ def test_of_two_archivers_the_second_is_refused(broker, topics, archive):
     work, _ = other._archiver(topic)
     write = work._source.write
 
-    def overtaken(ranges):
-        parts = write(ranges)
+    def overtaken(ranges, epochs):
+        parts = write(ranges, epochs)
         one.run_once()
         return parts
 
