@@ -79,7 +79,7 @@ class Source:
     def topic_id(self) -> UUID:
         return self.calls.run(lambda: self.topic.id)
 
-    def write(self, ranges: Sequence[Range]) -> list[Part]:
+    def write(self, ranges: Sequence[Range], epochs: Mapping[int, int]) -> list[Part]:
         return [self.calls.run(lambda one=one: self.topic.written(one)) for one in ranges]
 
 
@@ -110,7 +110,9 @@ class Handle:
 
         return self.calls.run(look)
 
-    def commit(self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int]) -> None:
+    def commit(
+        self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
         def commit() -> None:
             if any(self.table.moved_at.get(number, 0) > self.seen for number in ends):
                 raise AnotherArchiver("was first")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import urllib.request
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from odradek.archive.failures import AnotherArchiver
+from odradek.archive.failures import AnotherArchiver, Final
 from odradek.archive.layout import Range
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
@@ -21,12 +22,14 @@ from odradek.archiving.archiver import Archiver, Order
 from odradek.cli.archive import failures_told
 from odradek.cli.failures import CommandError
 from odradek.client.cluster import NOBODY_REACHED
+from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.client.settings import ClientSettings
 from tests.archive.conftest import archived_offsets, archived_rows
 from tests.pipeline.lab import wait_until
 from tests.spark.committed import committed_records
-from tests.support import await_end, odradek_command
+from tests.spark.spark_topics import Topics
+from tests.support import await_end, odradek_command, running_broker
 
 
 def order(broker, archive: Path, *topics: str, **options) -> Order:
@@ -182,8 +185,8 @@ def test_of_two_archivers_the_second_is_refused(broker, topics, archive):
     work, _ = other._archiver(topic)
     write = work._source.write
 
-    def overtaken(ranges):
-        parts = write(ranges)
+    def overtaken(ranges, epochs):
+        parts = write(ranges, epochs)
         one.run_once()
         return parts
 
@@ -298,6 +301,46 @@ def test_partitions_are_added(odradek, topics, archive):
     assert archived_offsets(archive, topic) == {0: [0], 1: [0]}
 
 
+def test_progress_as_json(odradek, topics, archive):
+    topic, target = topics.create(partitions=2), topics.create(partitions=2)
+    topics.fill(topic, [b"a", b"b"], 1)
+
+    def events(*arguments: str) -> list[dict]:
+        done = odradek(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    first, last = events("archive", topic, "--to", str(archive))
+    assert first.pop("bytes") > 0
+    assert first == {
+        "event": "progress",
+        "topic": topic,
+        "records": 2,
+        "lag": 0,
+        "partitions": [
+            {"partition": 0, "end_offset": 0, "lag": 0},
+            {"partition": 1, "end_offset": 2, "lag": 0},
+        ],
+    }
+    assert last == {"event": "end", "records": 2}
+    assert events("replay", topic, "--archive", str(archive), "--to", target) == [
+        {"event": "progress", "part": "partition 1", "position": 2, "end": 2, "records": 2},
+        {"event": "end", "topic": target, "records": 2},
+    ]
+
+
+def test_a_port_for_metrics_that_is_taken_gets_a_sentence(odradek, topics, archive):
+    topic = topics.create(partitions=1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = odradek("archive", topic, "--to", str(archive), "--metrics-port", port)
+    assert done.returncode == 1
+    assert (
+        f"cannot serve metrics at 127.0.0.1:{port}: Address already in use. Choose another port"
+        in done.stderr
+    )
+
+
 def test_watching_goes_on_reports_and_counts(broker, topics, archive):
     topic = topics.create(partitions=1)
     topics.fill(topic, [b"a"])
@@ -341,6 +384,32 @@ def test_one_topic_that_cannot_be_archived_any_more_does_not_stop_the_others(bro
     assert archived_offsets(archive, good) == {0: [0, 1, 2]}
 
 
+def test_a_topic_that_fails_while_the_cluster_is_away_does_not_end_the_others(
+    broker, topics, archive, monkeypatch
+):
+    """Which topics match the pattern is not asked anew in the middle of a pass."""
+    good, bad = topics.create(partitions=1), topics.create(partitions=1)
+    warned: list[str] = []
+    one = Archiver(order(broker, archive, pattern=f"{good}|{bad}"), lambda done: None, warned.append)
+    caught_up, asked = one._catch_up, one.topics
+
+    def fail(topic: str) -> int:
+        if topic == bad:
+            monkeypatch.setattr(one, "topics", away)
+            raise Final("it cannot be archived")
+        return caught_up(topic)
+
+    def away() -> list[str]:
+        monkeypatch.setattr(one, "topics", asked)
+        raise ConnectionLost("no broker responds")
+
+    passes = iter([True, True])
+    monkeypatch.setattr(one, "_catch_up", fail)
+    one.run(lambda: topics.fill(good, [b"more"]) is None and next(passes, False))
+    assert warned == [f"{bad} is not archived any more: it cannot be archived"]
+    assert archived_offsets(archive, good) == {0: [0, 1]}
+
+
 def test_a_table_is_read_by_other_tools(odradek, topics, archive):
     """delta-rs itself reads it, with statistics that prune."""
     topic = topics.create(partitions=1)
@@ -376,3 +445,28 @@ def test_a_process_that_watches_serves_metrics_and_ends_by_a_signal(broker, topi
         process.kill()
         process.wait()
     assert archived_offsets(archive, topic) == {0: [0, 1]}
+
+
+@pytest.mark.long
+def test_a_process_that_waits_for_the_cluster_ends_by_a_signal(tmp_path, archive):
+    """Not only after the ten minutes that it waits for a cluster that is away."""
+    with running_broker(tmp_path) as own:
+        topics = Topics(own.bootstrap)
+        topic = topics.create(partitions=1)
+        topics.fill(topic, [b"a"])
+        command = odradek_command("-b", own.bootstrap, "archive", "--pattern", topic, "--to", str(archive))
+        environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        process = subprocess.Popen(
+            [*command, "--watch", "--interval", "0.1"], stderr=subprocess.PIPE, text=True, env=environ
+        )
+        try:
+            assert process.stderr is not None
+            assert "1 record archived" in process.stderr.readline()
+            own.kill()
+            assert "still cannot" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            status, errors = await_end(process)
+            assert (status, errors) == (0, "")
+        finally:
+            process.kill()
+            process.wait()

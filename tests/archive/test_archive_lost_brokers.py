@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.archive.failures import Final
 from odradek.archive.location import Location
 from odradek.archive.tables import Table
 from odradek.archiving import replay as replaying
@@ -111,6 +112,27 @@ def test_the_leader_of_the_source_is_killed_while_it_is_archived(three, archive,
         killer.bury(three)
     archive_once(three, archive, topic)
     check_archive(three, archive, topic)
+
+
+@pytest.mark.long
+def test_a_log_that_was_cut_and_has_grown_again_is_refused(three, archive):
+    """By an unclean election, after which the log is longer than the archive: offsets alone would not tell."""
+    config = {"min.insync.replicas": 1, "unclean.leader.election.enable": "true"}
+    topic = three.create_topic(replicas=[[1, 2]], config=config)
+    fill(three.bootstrap, topic, 5, 1, acks="all")
+    archive_once(three, archive, topic)
+    three[2].crash()
+    fill(three.bootstrap, topic, ROWS, 1, acks="all")
+    archive_once(three, archive, topic)
+    three[1].crash()
+    three[2].start()
+    assert three.leader(topic, other_than=three[1]) is three[2]
+    fill(three.bootstrap, topic, 2 * ROWS, 1, acks="all")
+    with pytest.raises(Final, match=r"has lost what was at offset 5 and after it .* to other records"):
+        archive_once(three, archive, topic)
+    three[1].start()
+    three.wait_until_in_sync()
+    assert Table.open(Location.of(str(archive), topic)).snapshot().ends == {0: 5 + ROWS}
 
 
 def coordinator(three: Cluster, sink: str, target: str) -> Node:

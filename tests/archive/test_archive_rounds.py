@@ -6,9 +6,11 @@ from uuid import uuid4
 import pytest
 
 from odradek.archive.failures import AnotherArchiver, Final, OtherTopic, RecordsLost
-from odradek.archive.layout import ArchivedFile, Range, file_name, range_of
-from odradek.archive.planning import MERGED_AT_ONCE, plan_merges, retention_warning
+from odradek.archive.layout import ArchivedFile, Range, Snapshot, file_name, range_of
+from odradek.archive.planning import MERGED_AT_ONCE, Log, Topic, check_tail, plan_merges, retention_warning
 from tests.archive.simulated import Calls, Crashed, SimulatedTable, SimulatedTopic, archived, archiver
+
+TOPIC_ID = uuid4()
 
 
 def fresh(**changes) -> tuple[SimulatedTopic, SimulatedTable]:
@@ -160,8 +162,21 @@ def test_a_log_that_ends_before_the_archive_is_refused():
     topic, table = fresh()
     archiver(topic, table).round()
     topic.logs[0] = [0, 1]
-    with pytest.raises(Final, match="has lost records since"):
+    with pytest.raises(Final, match="its log has lost what was at offset 2 and after it"):
         archiver(topic, table).round()
+
+
+def test_a_tail_that_does_not_go_on_where_the_archive_ends_is_refused():
+    def check(start: int, end: int) -> None:
+        topic = Topic("orders", TOPIC_ID, {0: Log(start, end, end)})
+        check_tail(topic, Snapshot(1, "orders", TOPIC_ID, {0: 10}))
+
+    for start, end in ((0, 10), (10, 10), (3, 12)):
+        check(start, end)
+    with pytest.raises(RecordsLost, match="offsets 10 to 11 of orders-0 are neither in the archive"):
+        check(12, 15)
+    with pytest.raises(RecordsLost, match="orders-0 ends before offset 10, up to which it is archived"):
+        check(0, 9)
 
 
 def test_an_archive_with_more_partitions_than_the_topic_is_refused():

@@ -89,6 +89,41 @@ def test_a_commit_whose_response_was_lost_counts(table, monkeypatch):
     assert offsets(table, Range(0, 0, 99)) == list(range(10))
 
 
+def test_a_commit_of_ends_alone_whose_response_was_lost_counts(table, monkeypatch):
+    """As of a range that has only markers of transactions."""
+    add(table, 0, 5)
+    write = table._table.create_write_transaction
+
+    def lose_the_response(*arguments, **options):
+        write(*arguments, **options)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(table._table, "create_write_transaction", lose_the_response)
+    table.commit(TOPIC_ID, [], {0: 10})
+    assert table.snapshot().ends == {0: 10}
+
+
+def test_the_leader_epoch_is_kept_beside_the_end(table):
+    add(table, 0, 5)
+    assert table.snapshot().epochs == {}
+    table.commit(TOPIC_ID, [], {0: 7, 1: 0}, {0: 3})
+    assert (table.snapshot().ends, table.snapshot().epochs) == ({0: 7, 1: 0}, {0: 3})
+    table.commit(TOPIC_ID, [], {0: 9})
+    assert Table.open(table.location).snapshot().epochs == {0: 3}
+
+
+def test_times_of_long_ago_have_statistics(table):
+    """A year has four digits, also the first of all."""
+    old = batch(0, 2)
+    time_us = -62_135_596_800_000_000 + 1000
+    times = pa.array([time_us, time_us + 1], pa.int64()).cast(SCHEMA.field("timestamp").type)
+    old = old.set_column(SCHEMA.names.index("timestamp"), SCHEMA.field("timestamp"), times)
+    file = write_file(table.location, Range(0, 0, 2), [old])
+    table.commit(TOPIC_ID, [file], {0: 2})
+    (found,) = Table.open(table.location).snapshot().files
+    assert (found.min_timestamp_ms, found.max_timestamp_ms) == (time_us // 1000, time_us // 1000 + 1)
+
+
 def test_a_commit_that_failed_is_told_from_one_that_came_second(table, monkeypatch):
     table.snapshot()
     other = Table.open(table.location)

@@ -12,6 +12,10 @@ from odradek.archive.tables import Table
 from odradek.archiving import replay as replaying
 from odradek.archiving.replay import AnotherReplay, Replay
 from odradek.archiving.replay_sources import ArchivedTopic, ParquetFiles
+from odradek.client.cluster import LATEST
+from odradek.client.deadline import TimedOut
+from odradek.client.transactions import TransactionalProducer
+from odradek.model import TopicPartition
 from tests.ledger.simulated_cluster import Crashed
 from tests.ledger.test_ledger_broker import Client
 from tests.spark.committed import committed_records
@@ -141,12 +145,31 @@ def test_a_refused_record_leaves_no_open_transaction(broker, topics, archived):
     assert facts(broker, refusing) == []
 
 
+def test_a_refused_time_says_what_to_raise(odradek, topics, archived):
+    archive, topic = archived
+    refusing = topics.create(partitions=PARTITIONS, message_timestamp_before_max_ms="1")
+    done = odradek("replay", topic, "--archive", archive, "--to", refusing)
+    assert done.returncode == 1 and "raise the topic's message.timestamp.before.max.ms" in done.stderr
+
+
 def test_a_retention_that_would_delete_the_records_at_once_is_warned_of(odradek, topics, archived):
     archive, topic = archived
     target = topics.create(partitions=PARTITIONS, retention_ms="1")
     done = odradek("replay", topic, "--archive", archive, "--to", target, "--quiet")
     assert f"warning: topic {target} deletes records after 1 ms" in done.stderr
     assert f"'odradek config alter topic {target} --set retention.ms=-1' keeps them" in done.stderr
+
+
+def test_markers_at_the_end_are_replayed_up_to(odradek, broker, topics, archive):
+    topic, target = topics.create(partitions=1), topics.create(partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    producer.commit_transaction(30)
+    assert odradek("archive", topic, "--to", str(archive)).returncode == 0
+    done = odradek("replay", topic, "--archive", str(archive), "--to", target)
+    assert "partition 0: up to 2 of 2" in done.stderr
 
 
 def test_the_ledger_shows_the_position(odradek, broker, archived, target):
@@ -194,11 +217,79 @@ def test_files_may_say_the_partition_and_the_time(broker, topics, tmp_path):
     ]
 
 
+def test_files_may_have_different_columns(broker, topics, tmp_path):
+    target = topics.create(partitions=1)
+    time_ms = 1_790_000_000_000
+    for name, columns in (
+        ("a", {"value": ["plain"]}),
+        ("b", {"value": ["keyed"], "key": ["k"], "timestamp": pa.array([time_ms]).cast(pa.timestamp("ms"))}),
+        ("c", {"timestamp": pa.array([time_ms * 10**6]).cast(pa.timestamp("ns", "UTC")), "value": [None]}),
+        ("d/e", {"value": ["nested"]}),
+    ):
+        path = tmp_path / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+    Replay(Client(broker), ParquetFiles([str(tmp_path / "**/*.parquet")]), target).run()
+    found = facts(broker, target)
+    assert [(key, value) for key, value, _, _ in found] == [
+        (None, b"plain"),
+        (b"k", b"keyed"),
+        (None, None),
+        (None, b"nested"),
+    ]
+    assert [one[3] for one in found[1:3]] == [time_ms, time_ms]
+
+
+def test_a_file_that_has_changed_is_written_though_its_size_is_the_same(broker, topics, tmp_path):
+    target, path = topics.create(partitions=1), tmp_path / "a.parquet"
+    for value in ("one", "two", "two"):
+        pq.write_table(pa.table({"value": [value]}), path)
+        Replay(Client(broker), ParquetFiles([str(path)]), target).run()
+    assert [value for _, value, _, _ in facts(broker, target)] == [b"one", b"two"]
+
+
+def test_a_cluster_that_is_away_is_waited_for_once(broker, archived, target, monkeypatch):
+    initialized = []
+    initialize = TransactionalProducer.initialize
+
+    def away(self):
+        raise TimedOut("could not commit")
+
+    monkeypatch.setattr(
+        TransactionalProducer, "initialize", lambda self: initialized.append(1) or initialize(self)
+    )
+    monkeypatch.setattr(TransactionalProducer, "commit", away)
+    with pytest.raises(TimedOut, match="could not commit"):
+        Replay(Client(broker), table(archived), target).run()
+    assert len(initialized) == 1
+
+
+def test_ctrl_c_leaves_no_open_transaction(broker, archived, target, monkeypatch):
+    write = Replay._write
+
+    def interrupted(self, producer, *given):
+        producer.commit = raise_interrupt
+        write(self, producer, *given)
+
+    def raise_interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Replay, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Replay(Client(broker), table(archived), target).run()
+    place = TopicPartition(target, 0)
+    client = Client(broker)
+    assert client.list_offsets({place: LATEST})[place] > 0, "the records were there"
+    assert client.list_offsets({place: LATEST}, read_committed=True) == client.list_offsets({place: LATEST})
+
+
 def test_files_that_cannot_be_replayed_are_refused(odradek, topics, tmp_path):
     target = topics.create(partitions=1)
     (tmp_path / "text.parquet").write_text("text")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     pq.write_table(pa.table({"value": [[1]]}), tmp_path / "list.parquet")
+    twice = pa.table([pa.array(["x"])] * 2, names=["value", "value"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
 
     def problem(*arguments: str) -> str:
         done = odradek("replay", *arguments)
@@ -209,6 +300,7 @@ def test_files_that_cannot_be_replayed_are_refused(odradek, topics, tmp_path):
     assert "is not a Parquet file" in problem("--files", str(tmp_path / "text*"), "--to", target)
     assert "has no column 'value'" in problem("--files", str(tmp_path / "other*"), "--to", target)
     assert "it must be binary" in problem("--files", str(tmp_path / "list*"), "--to", target)
+    assert "has 2 columns 'value'" in problem("--files", str(tmp_path / "twice*"), "--to", target)
     assert "name the one to write to with --to" in problem("--files", "x")
     assert "give --archive and a topic, or --files" in problem("orders")
     assert "which topic of the archive?" in problem("--archive", "x")

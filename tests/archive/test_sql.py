@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
 
+from odradek.archive.planning import Log
 from odradek.sql import reading
 from odradek.sql.tables import Tables
 
@@ -117,6 +119,94 @@ def test_a_few_bad_values_are_null(sql, topics):
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([b"{}", b"{}"], [{}, {}]),
+        ([b'{"": 1, "a": 2}'], [{"a": 2}]),
+        ([b'{"n": 18446744073709551615}', b'{"n": 1}'], [{"n": 2**64 - 1}, {"n": 1}]),
+        ([b'{"n": 9223372036854775807}'], [{"n": 2**63 - 1}]),
+        ([b'{"a b": 1, "select": 2, "q\\"x": 3}'], [{"a b": 1, "select": 2, 'q"x': 3}]),
+        ([b'{"text": "a", "key": 1, "value": 2}'], [{"text": "a", "key": 1, "value": 2}]),
+        ([b'{"n": {"a": 1}}', b'{"n": 5}'], [{"n": '{"a":1}'}, {"n": "5"}]),
+    ],
+)
+def test_odd_objects_have_columns(sql, topics, values, found):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, values)
+    rows = sql(f'SELECT * EXCLUDE (_key, _value, _partition, _timestamp, _headers) FROM "{topic}"')
+    assert rows == [{**fields, "_offset": offset} for offset, fields in enumerate(found)]
+
+
+ODD_RESULTS = """SELECT timestamptz '2024-01-03' - timestamptz '2024-01-01 10:00:00.5' AS gap,
+  -interval 14 month AS ago, interval 0 second AS none, map(['a'], [1]) AS counts, 'nan'::DOUBLE AS nan,
+  [1e308 * 10] AS far, 1 AS id, 2 AS id, 'one
+two' AS lines"""
+
+
+def test_results_of_all_types_are_printed(odradek, sql):
+    assert sql(ODD_RESULTS) == [
+        {
+            "gap": "1 day 13:59:59.5",
+            "ago": "-1 year -2 months",
+            "none": "00:00:00",
+            "counts": {"a": 1},
+            "nan": None,
+            "far": [None],
+            "id": 1,
+            "id_1": 2,
+            "lines": "one\ntwo",
+        }
+    ]
+    table = odradek("sql", ODD_RESULTS).stdout.splitlines()
+    assert len(table) == 2 and table[1].endswith(r"one\ntwo")
+    text = odradek("sql", ODD_RESULTS, "--format", "csv").stdout
+    assert list(csv.reader(io.StringIO(text)))[1] == [
+        "1 day 13:59:59.5",
+        "-1 year -2 months",
+        "00:00:00",
+        '{"a": 1}',
+        "nan",
+        "[null]",
+        "1",
+        "2",
+        "one\ntwo",
+    ]
+
+
+def test_several_files_are_named_by_a_pattern(odradek, sql, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text(f"name\n{name}\n")
+    assert sql(f"SELECT count(*) AS n FROM '{tmp_path}/*.csv'") == [{"n": 2}]
+    done = odradek("sql", f"SELECT * FROM '{tmp_path}/*.json'")
+    assert done.returncode == 1 and "there is no topic, archive or file" in done.stderr
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_time_that_microseconds_cannot_tell(sql, broker, topics, monkeypatch, small):
+    monkeypatch.setattr(reading, "SMALL", 20_000 if small else 0)
+    topic = topics.create(partitions=1, message_timestamp_after_max_ms=str(2**62))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"x", timestamp=1_700_000_000_000_000_000)
+    assert producer.flush(30) == 0
+    assert sql(f'SELECT epoch_ms(_timestamp) AS ms FROM "{topic}"') == [{"ms": (2**63 - 1) // 1000}]
+
+
+def test_a_topic_that_has_lost_archived_records_is_refused(odradek, topics, archive, monkeypatch):
+    topic = topics.create(partitions=1)
+    topics.fill(topic, [b'{"n": 1}'] * 3)
+    odradek("archive", topic, "--to", str(archive))
+    described = reading.TopicReader.describe
+
+    def truncated(self, name):
+        found = described(self, name)
+        return replace(found, logs={0: Log(0, 2, 2)})
+
+    monkeypatch.setattr(reading.TopicReader, "describe", truncated)
+    done = odradek("sql", f'SELECT * FROM "{topic}"', "--archive", str(archive))
+    assert done.returncode == 1 and "ends before offset 3, up to which it is archived" in done.stderr
+
+
 def test_a_time_that_no_calendar_has_gets_a_sentence(odradek, sql, broker, topics):
     limit = str(2**62)
     topic = topics.create(partitions=1, name="odd-times", message_timestamp_after_max_ms=limit)
@@ -183,6 +273,12 @@ def test_topics_and_files_are_joined(sql, orders, tmp_path):
     ]
 
 
+def test_a_result_is_written_to_a_file(odradek, sql, orders, tmp_path):
+    file = tmp_path / "out.parquet"
+    assert odradek("sql", f"COPY (SELECT id FROM orders) TO '{file}'").stdout == ""
+    assert sql(f"SELECT count(*) AS n FROM '{file}'") == [{"n": 60}]
+
+
 def test_bad_queries_get_a_sentence(odradek, orders):
     def problem(*arguments: str) -> str:
         done = odradek("sql", *arguments)
@@ -191,6 +287,8 @@ def test_bad_queries_get_a_sentence(odradek, orders):
 
     assert "there is no topic, archive or file 'absent'" in problem("SELECT * FROM absent")
     assert "error: syntax error" in problem("SELEC 1")
+    assert "the query is empty" in problem(";")
+    assert "in double quotes" not in problem("SELECT * FROM orders WHERE")
     assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my-orders")
     assert "Names with dots or dashes are written in double quotes" in problem("SELECT * FROM my.orders")
     for change in ("INSERT INTO orders VALUES (1)", "DROP VIEW orders", "UPDATE orders SET id = 1"):

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.archiving import metrics as archiver
 from odradek.cli import mirror
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
@@ -212,6 +213,7 @@ def test_labels_are_escaped() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    """The metrics of a mirror are on the same page."""
+    """The metrics of mirrors and archivers are on the same page."""
     documented = {name.removeprefix(PREFIX) for name in re.findall(r"odradek_\w+", DOCUMENT.read_text())}
-    assert documented == HELP.keys() | {name.removeprefix(PREFIX) for name in mirror.METRICS}
+    others = {name.removeprefix(PREFIX) for name in (*mirror.METRICS, *archiver.HELP)}
+    assert documented == HELP.keys() | others

@@ -101,7 +101,18 @@ def test_the_gaps_of_a_compacted_topic(west, east, mirror, topic, name):
     run_once(
         mirror(topics=f'names = ["{topic}"]\nown_settings = ["min.cleanable.dirty.ratio", "segment.ms"]')
     )
-    assert ledger(east.bootstrap, f"{name}.{topic}") == before == ledger(west.bootstrap, topic)
+    copied, after = (
+        ledger(*one)[0] for one in ((east.bootstrap, f"{name}.{topic}"), (west.bootstrap, topic))
+    )
+    assert is_part(after, copied) and is_part(copied, before[0]), (
+        "a round of compaction may still have been under way"
+    )
+
+
+def is_part(some: list, whole: list) -> bool:
+    """In the same order."""
+    rest = iter(whole)
+    return all(one in rest for one in some)
 
 
 def test_the_brokers_append_time_becomes_the_records_own(west, east, mirror, topic, name):
@@ -214,7 +225,8 @@ def test_records_that_the_target_refuses(west, east, mirror, topic, name):
     producer.produce(topic, b"y", partition=1)
     assert producer.flush(30) == 0
     end = run_once(mirror(topics=own), ok=False)
-    assert "raise max.message.bytes of the copy" in end["not_copying"][f"{topic}-0"]
+    advice = "raise max.message.bytes of the copy (name it in own_settings of the mirror's file"
+    assert advice in end["not_copying"][f"{topic}-0"]
     assert len(ledger(east.bootstrap, f"{name}.{topic}")[1]) == 11
     alter(east, f"{name}.{topic}", max_message_bytes=None)
     run_once(mirror(topics=own))

@@ -4,6 +4,9 @@ import random
 
 import pytest
 
+from odradek.client.fetching import OffsetsGone, RangeReader
+from odradek.client.transaction_steps import Succeeded
+from odradek.mirror import copying, protocol
 from odradek.mirror.position import Copy
 from odradek.mirror.positions import NAME, PARTITIONS, Positions
 from tests.ledger.simulated_cluster import Crashed, SimulatedClient
@@ -176,3 +179,36 @@ def test_a_copy_with_records_of_others_is_refused():
     copier = life(pair)
     assert copier.progress.state == "stopped"
     assert "there is no position" in copier.progress.reason
+
+
+def test_a_position_has_the_leader_epoch_of_its_own_last_batch():
+    """And not that of the next fetch, which is under way by then: a log cut in between would not be noticed."""
+    pair = Pair()
+    for epoch in (3, 4, 5):
+        pair.source.records(12, leader_epoch=epoch)
+    life(pair)
+    assert [(one.next, one.epoch) for one in sorted(pair.positions(), key=lambda one: one.number)] == [
+        (12, 3),
+        (24, 4),
+        (36, 5),
+    ]
+
+
+def test_a_copy_whose_log_is_deleted_while_it_is_looked_at(monkeypatch):
+    pair = filled()
+    for number in range(REQUESTS):
+        with pytest.raises(Crashed):
+            life(pair, Script({number: "crash after"}))
+        if pair.east.log(COPY, 0).end:
+            break
+    assert not pair.positions(), "an aborted attempt is all that the copy has"
+    polled = RangeReader.poll
+
+    def gone_at_first(reader):
+        monkeypatch.setattr(RangeReader, "poll", polled)
+        raise OffsetsGone(reader.partition, reader.position, 2, 2)
+
+    monkeypatch.setattr(RangeReader, "poll", gone_at_first)
+    monkeypatch.setitem(copying.CARRIED_OUT, protocol.Pause, lambda copier, step: Succeeded())
+    assert life(pair).progress.state == "finished"
+    pair.check()

@@ -127,3 +127,12 @@ def test_a_count_that_is_not_true_is_refused(change):
     lying = pack_batch(header_of(batch)._replace(**change), batch[HEADER_SIZE:])
     with pytest.raises(KafkaError, match="events-3: the records of the batch at offset 0 are damaged"):
         decode(chunk_of(lying))
+
+
+def test_a_time_beyond_all_microseconds_is_the_last_that_there_is():
+    """As of a producer that gives nanoseconds."""
+    far = 1_700_000_000_000_000_000
+    records = [Record(0, far, None, b""), Record(1, far + 1, None, b""), Record(2, 5, None, b"")]
+    table = decode(chunk_of(build_batch(records)))
+    last = (2**63 - 1) // 1000 * 1000
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [last, last, 5000]

@@ -58,13 +58,16 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version of a table. `ends`: up to which offset each partition is archived, which is where its tail begins."""
+    """A version of a table. `ends`: up to which offset each partition is archived, which is where its tail begins.
+    `epochs`: the leader epoch of the last batch before it, by which a log that was cut and has grown again is noticed.
+    """
 
     version: int
     topic: str
     topic_id: UUID
     ends: Mapping[int, int] = field(default_factory=dict)
     files: tuple[ArchivedFile, ...] = ()
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def start_of(self, partition: int) -> int:
         """The first offset that the archive covers."""
@@ -92,6 +95,11 @@ def range_of(path: str) -> Range | None:
 def application(topic_id: UUID, partition: int) -> str:
     """Whose transaction version says up to where a partition is archived."""
     return f"{topic_id}/{partition}"
+
+
+def epoch_application(topic_id: UUID, partition: int) -> str:
+    """Whose transaction version is the leader epoch there."""
+    return f"{application(topic_id, partition)}/epoch"
 
 
 def table_of(archive: str, topic: str) -> str:

@@ -100,15 +100,26 @@ def check_tail(topic: Topic, snapshot: Snapshot) -> None:
                 f"offsets {end} to {log.start - 1} of {topic.name}-{number} are neither in the archive nor in the "
                 "topic any more. Read what is archived, or the topic, alone"
             )
+    for number, end in sorted(snapshot.ends.items()):
+        if number not in topic.logs or topic.logs[number].end < end:
+            raise RecordsLost(
+                f"{topic.name}-{number} ends before offset {end}, up to which it is archived: the topic has lost "
+                "records, and gives their offsets to others. Read what is archived, or the topic, alone"
+            )
+
+
+def cut(topic: str, partition: int, end: int, archived: int) -> Final:
+    """The error of a log that ended, or ends, before the archive does."""
+    return Final(
+        f"{topic}-{partition} was archived up to offset {archived}, and its log has lost what was at offset {end} and "
+        "after it since (an unclean leader election?): it gives those offsets to other records. Move the table away, "
+        "and archive to another place with --to"
+    )
 
 
 def _next_range(topic: str, partition: int, start: int, log: Log) -> Range:
     if log.end < start:
-        raise Final(
-            f"{topic}-{partition} ends at offset {log.end}, but offsets up to {start} were archived: the log has lost "
-            "records since (an unclean leader election?), and offsets will be given again to other records. Move the "
-            "table away, and archive to another place"
-        )
+        raise cut(topic, partition, log.end, start)
     return Range(partition, start, max(start, log.stable))
 
 

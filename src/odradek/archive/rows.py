@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from odradek.archive.failures import ArchiveError
 from odradek.archive.layout import ArchivedFile, NewFile, Range, Snapshot, file_name
 from odradek.archive.location import Location, advice
+from odradek.delta import plain
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 SCHEMA = pa.schema(
@@ -134,7 +135,9 @@ class FileWriter:
                 work()
 
     def _refused(self, error: OSError) -> ArchiveError:
-        return ArchiveError(f"cannot write {self._location.absolute(self._path)}: {error}{advice(error)}")
+        return ArchiveError(
+            f"cannot write {self._location.absolute(self._path)}: {plain(error)}{advice(error)}"
+        )
 
 
 def _sync_file(path: str) -> None:
@@ -174,8 +177,8 @@ def read_files(location: Location, paths: Sequence[str], range_: Range) -> Itera
 
 def unreadable(location: Location, path: str, error: Exception) -> ArchiveError:
     return ArchiveError(
-        f"cannot read {location.absolute(path)}: {error}. If the file is damaged, restore it from a backup of the "
-        "archive"
+        f"cannot read {location.absolute(path)}: {plain(error)}. If the file is damaged, restore it from a backup of "
+        "the archive"
     )
 
 

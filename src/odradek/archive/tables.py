@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from odradek.archive.failures import AnotherArchiver, ArchiveError, MissingArchive, TableGone
-from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, range_of
+from odradek.archive.layout import ArchivedFile, NewFile, Snapshot, application, epoch_application, range_of
 from odradek.archive.location import Location, advice, delta_rs
 from odradek.archive.rows import SCHEMA
 from odradek.delta import DeltaLook, plain
@@ -113,7 +114,19 @@ class Table:
         while (end := self._table.transaction_version(application(UUID(topic_id), len(ends)))) is not None:
             ends[len(ends)] = end
         files = tuple(self._files())
-        return Snapshot(self._table.version(), metadata.name, UUID(topic_id), ends, files)
+        return Snapshot(
+            self._table.version(),
+            metadata.name,
+            UUID(topic_id),
+            ends,
+            files,
+            self._epochs(UUID(topic_id), ends),
+        )
+
+    def _epochs(self, topic_id: UUID, partitions: Iterable[int]) -> dict[int, int]:
+        names = {one: epoch_application(topic_id, one) for one in partitions}
+        found = {one: self._table.transaction_version(name) for one, name in names.items()}
+        return {one: epoch for one, epoch in found.items() if epoch is not None}
 
     def _files(self) -> Iterable[ArchivedFile]:
         import pyarrow as pa
@@ -121,7 +134,13 @@ class Table:
         for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist():
             yield _archived(row)
 
-    def commit(self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int]) -> None:
+    def commit(
+        self,
+        topic_id: UUID,
+        files: Sequence[NewFile],
+        ends: Mapping[int, int],
+        epochs: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """Add files, and move the ends of partitions, at once. `AnotherArchiver` if somebody else moved one of them."""
         from deltalake import CommitProperties, Transaction
 
@@ -129,17 +148,25 @@ class Table:
         names = {number: application(topic_id, number) for number in ends}
         before = {number: self._table.transaction_version(name) for number, name in names.items()}
         moves = [Transaction(names[number], end, now_ms) for number, end in ends.items()]
+        moves += [
+            Transaction(epoch_application(topic_id, number), epoch, now_ms)
+            for number, epoch in epochs.items()
+        ]
         added = [_added(one, now_ms, is_new=True) for one in files]
         try:
             self._commit(added, CommitProperties(app_transactions=moves))
         except ArchiveError as error:
-            self._judge(error, before, {one.path for one in files})
+            self._judge(error, before, ends, {one.path for one in files})
 
-    def _judge(self, error: ArchiveError, before: Mapping[int, int | None], paths: set[str]) -> None:
+    def _judge(
+        self, error: ArchiveError, before: Mapping[int, int | None], ends: Mapping[int, int], paths: set[str]
+    ) -> None:
         """Find out whether a commit that failed was made: the response of one that succeeded may have been lost."""
         now = self.snapshot()
         if paths and paths <= {one.path for one in now.files}:
             return  # with a name of our own, they can be there only by our commit
+        if not paths and ends.items() <= now.ends.items():
+            return  # ours, or another's that says the same
         if any(now.ends.get(number) != version for number, version in before.items()):
             raise AnotherArchiver(
                 f"another process archives into {self.location.uri}, and was first: this one has added nothing and "
@@ -225,8 +252,8 @@ def _added(file: NewFile, now_ms: int, *, is_new: bool) -> Any:
 
 
 def _iso(timestamp_ms: int) -> str:
-    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC) + timedelta(milliseconds=timestamp_ms % 1000)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def _refused_by(location: Location, work: Callable[[], Result]) -> Result:

@@ -7,7 +7,7 @@ by a process that goes on.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,8 +18,8 @@ from odradek.archive.rows import merge
 from odradek.archive.tables import Table
 from odradek.archiving.metrics import Metrics
 from odradek.archiving.rounds import Round, TopicArchiver
-from odradek.archiving.topics import ClusterTopic
-from odradek.client.cluster import MissingTopic, borrow_cluster
+from odradek.archiving.topics import ClusterTopic, patient_cluster
+from odradek.client.cluster import MissingTopic
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import TimedOut
 from odradek.client.settings import ClientSettings
@@ -65,6 +65,7 @@ class Archiver:
         self._warned: set[str] = set()
         self._ended: set[str] = set()
         self._stopping = threading.Event()
+        self._was_reached = False
 
     def stop(self) -> None:
         """Let `run` end soon: what is being read is committed, and nothing new is begun."""
@@ -79,8 +80,9 @@ class Archiver:
         order, found = self._order, set(self._order.topics)
         if order.pattern is not None:
             pattern = compile_java(order.pattern)
-            with borrow_cluster(order.settings) as cluster:
+            with patient_cluster(order.settings, self._stopping, was_reached=self._was_reached) as cluster:
                 found |= {name for name in cluster.topic_names() if pattern.fullmatch(name)}
+                self._was_reached = True
         return sorted(found)
 
     def _some_topics(self) -> list[str]:
@@ -103,21 +105,24 @@ class Archiver:
 
     def run(self, wait: Callable[[], bool]) -> None:
         """Go on until `wait`, which is called after each pass over all topics, returns False."""
-        for topic in self._some_topics():
-            self._try(topic, is_first=True)
+        topics = self._some_topics()
+        for topic in topics:
+            self._try(topic, topics, is_first=True)
         while wait():
             try:
                 topics = self.topics()
             except PASSING as error:
+                if self._stopping.is_set():
+                    return
                 log.warning("the cluster does not respond: %s. Trying again", error)
                 continue
             for topic in topics:
                 if topic not in self._ended:
-                    self._try(topic)
+                    self._try(topic, topics)
 
-    def _try(self, topic: str, *, is_first: bool = False) -> None:
+    def _try(self, topic: str, topics: Sequence[str], *, is_first: bool = False) -> None:
         """Begin a topic. A passing failure is tried again, except at first; any other ends the topic, and the process
-        with the last one.
+        with the last of the topics that there are.
         """
         if self._stopping.is_set():
             return
@@ -126,10 +131,12 @@ class Archiver:
         except (Final, KafkaError, MissingTopic) as error:
             self.metrics.failed(topic)
             self._ended.add(topic)
-            if self._ended >= set(self.topics()):
+            if self._ended.issuperset(topics):
                 raise
             self._warn(f"{topic} is not archived any more: {error}")
         except (*PASSING, ArchiveError, OSError) as error:
+            if self._stopping.is_set():
+                return  # what was not committed is archived the next time
             if is_first:
                 raise
             self.metrics.failed(topic)

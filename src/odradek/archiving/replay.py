@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from odradek.archive.failures import ArchiveError, Final
 from odradek.client.cluster import Cluster, MissingTopic
+from odradek.client.deadline import TimedOut
 from odradek.client.settings import ProduceSettings
 from odradek.client.transactions import ProducerFenced, TransactionalProducer, TransactionGone
 from odradek.ledger.record import Entry
@@ -25,7 +26,7 @@ from odradek.ledger.topic import TRANSACTIONAL_ID, Ledger
 if TYPE_CHECKING:
     from odradek.spark.encoding import Encoder
 
-CHUNK_ROWS = 50_000  # of a transaction
+CHUNK_ROWS = 65_536  # of a transaction: as many as pyarrow reads of a file at once
 CHUNK_BYTES = 16 * 1024 * 1024
 TIMEOUT_MS = 120_000
 MOST_LOSSES = 3  # of transactions, one after the other
@@ -143,14 +144,14 @@ class Replay:
         producer.initialize()
         entry = self._ledger.read(part.sink)
         position = part.start if entry is None else entry.batch
-        for chunk in _chunks(part.read(position)):
-            position = part.after(position, chunk)
+        for chunk, is_last in _with_last(_chunks(part.read(position))):
+            position = part.end if is_last else part.after(position, chunk)
             try:
                 self._write(producer, part.sink, chunk, position)
-            except (ProducerFenced, TransactionGone):
-                raise
-            except Exception:
-                producer.initialize()  # readers must not wait for what is never committed
+            except (ProducerFenced, TransactionGone, TimedOut):
+                raise  # a coordinator that is away aborts it by itself, when its time is over
+            except BaseException:  # Ctrl-C, too: readers must not wait for what is never committed
+                producer.initialize()
                 raise
             yield Progress(part.title, position, part.end, chunk.num_rows)
 
@@ -191,6 +192,17 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             rows, size = rows + piece.num_rows, size + piece.nbytes
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _with_last(chunks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
+    """Each with True for the last: what follows it, up to the end, are markers and the like."""
+    before = next(chunks, None)
+    for chunk in chunks:
+        assert before is not None
+        yield before, False
+        before = chunk
+    if before is not None:
+        yield before, True
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

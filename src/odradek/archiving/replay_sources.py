@@ -2,10 +2,10 @@
 
 import glob
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -70,22 +70,27 @@ class ParquetFiles:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._paths = sorted(
-            {path for pattern in patterns for path in glob.glob(pattern) if Path(path).is_file()}
+            {path for one in patterns for path in glob.glob(one, recursive=True) if Path(path).is_file()}
         )
         if not self._paths:
             raise Final(f"no file matches {' or '.join(patterns)}")
-        self._counts = [_checked(path) for path in self._paths]
+        footers = [_checked(path) for path in self._paths]
+        self._counts = [one.rows for one in footers]
+        self._facts = [
+            f"{Path(path).absolute()} {one.digest}" for path, one in zip(self._paths, footers, strict=True)
+        ]
+        there = {name for one in footers for name in one.columns}
+        self._columns = [name for name in COLUMNS if name in there]
         self.partitions = 1
 
     def parts(self, target_id: UUID) -> list[Part]:
-        facts = [f"{Path(path).absolute()} {Path(path).stat().st_size}" for path in self._paths]
-        digest = hashlib.sha256("\n".join([*facts, target_id.hex]).encode()).hexdigest()[:24]
+        digest = hashlib.sha256("\n".join([*self._facts, target_id.hex]).encode()).hexdigest()[:24]
         return [Part(f"replay-files-{digest}", "row", 0, sum(self._counts), self._read, _counted)]
 
     def _read(self, position: int) -> Iterator[pa.RecordBatch]:
         for path, count in zip(self._paths, self._counts, strict=True):
             if position < count:
-                yield from _rows(path, position)
+                yield from _rows(path, position, self._columns)
             position = max(0, position - count)
 
 
@@ -93,39 +98,65 @@ def _counted(position: int, rows: pa.Table) -> int:
     return position + int(rows.num_rows)
 
 
-def _checked(path: str) -> int:
-    """Return the number of rows in a file. It must have values."""
+class _Footer(NamedTuple):
+    """What the end of a file says of it. The digest changes with the sizes and the least and largest values of columns,
+    so it tells apart files of one size, too."""
+
+    rows: int
+    columns: list[str]
+    digest: str
+
+
+def _checked(path: str) -> _Footer:
+    """Return the footer of a file, which must have values."""
     try:
         with pq.ParquetFile(path) as file:
-            if "value" not in file.schema_arrow.names:
-                raise Final(
-                    f"{path} has no column 'value'; its columns are {', '.join(file.schema_arrow.names)}"
-                )
-            return int(file.metadata.num_rows)
+            names, rows = file.schema_arrow.names, int(file.metadata.num_rows)
     except pa.ArrowInvalid as error:
         raise Final(f"{path} is not a Parquet file: {error}") from None
+    if "value" not in names:
+        raise Final(f"{path} has no column 'value'; its columns are {', '.join(names)}")
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise Final(f"{path} has {names.count(name)} columns '{name}': leave one")
+    return _Footer(rows, names, _digest(path))
 
 
-def _rows(path: str, skipped: int) -> Iterator[pa.RecordBatch]:
+def _digest(path: str) -> str:
+    """Return the digest of the size and the footer. A Parquet file ends with the footer's length and four letters."""
+    size = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - length, os.SEEK_END)
+        return hashlib.sha256(b"%d " % size + file.read(length)).hexdigest()
+
+
+def _rows(path: str, skipped: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of a file with these columns, which are null where the file has none."""
     with pq.ParquetFile(path) as file:
-        wanted = [name for name in COLUMNS if name in file.schema_arrow.names]
-        for batch in file.iter_batches(columns=wanted):
+        there = [name for name in names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(columns=there):
             if skipped < batch.num_rows:
-                yield _converted(batch.slice(skipped), path)
+                yield _converted(batch.slice(skipped), path, names)
             skipped = max(0, skipped - batch.num_rows)
 
 
-def _converted(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    names = batch.schema.names
-    cast = partial(_cast, path)
-    columns = [cast(name, batch.column(name)) for name in names]
-    return pa.RecordBatch.from_arrays(columns, names=names)
+def _converted(batch: pa.RecordBatch, path: str, names: Sequence[str]) -> pa.RecordBatch:
+    columns = [
+        _cast(path, name, batch.column(name))
+        if name in batch.schema.names
+        else pa.nulls(batch.num_rows, COLUMNS[name])
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def _cast(path: str, name: str, column: Any) -> Any:
+    """A time without a zone is one of UTC."""
     try:
         if pa.types.is_timestamp(column.type):
-            return column.cast(pa.timestamp("us", column.type.tz), safe=False)
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         return column.cast(COLUMNS[name])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Final(f"{path}: column '{name}' is {column.type}, it must be {COLUMNS[name]}") from None

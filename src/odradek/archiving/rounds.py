@@ -22,6 +22,7 @@ from odradek.archive.planning import (
     plan_merges,
     plan_round,
 )
+from odradek.client.fetching import NO_EPOCH
 
 
 class Source(Protocol):
@@ -31,8 +32,9 @@ class Source(Protocol):
 
     def topic_id(self) -> UUID: ...
 
-    def write(self, ranges: Sequence[Range]) -> "list[Part]":
-        """Write what the ranges have to files that nobody names yet."""
+    def write(self, ranges: Sequence[Range], epochs: Mapping[int, int]) -> "list[Part]":
+        """Write what the ranges have to files that nobody names yet. `epochs`: the leader epoch of what is archived
+        before a partition's range. Raises `Final` if the log is not the one that it was."""
 
 
 class Target(Protocol):
@@ -40,17 +42,20 @@ class Target(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
-    def commit(self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int]) -> None: ...
+    def commit(
+        self, topic_id: UUID, files: Sequence[NewFile], ends: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None: ...
 
     def replace(self, replaced: Sequence[ArchivedFile], file: NewFile | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The result of a range: up to where it was read, and its file if it has rows."""
+    """The result of a range: up to where it was read, its file if it has rows, and the epoch of its last batch."""
 
     range: Range
     file: NewFile | None
+    epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +95,16 @@ class TopicArchiver:
         snapshot = self._target.snapshot()
         _check_alone(snapshot, known)
         plan = plan_round(topic, snapshot, skip_lost=self._skip_lost)
-        parts = self._source.write(plan.ranges)
+        skipped = {loss.partition for loss in plan.losses}
+        before = {number: epoch for number, epoch in snapshot.epochs.items() if number not in skipped}
+        parts = self._source.write(plan.ranges, before)
         files = [part.file for part in parts if part.file is not None]
         moved = dict(plan.begun) | {part.range.partition: part.range.end for part in parts}
         if moved:
             again = Topic(topic.name, self._source.topic_id(), {})
             check_same_topic(again, snapshot)  # it may have been created again while it was read
-            self._target.commit(topic.topic_id, files, moved)
+            epochs = {part.range.partition: part.epoch for part in parts if part.epoch != NO_EPOCH}
+            self._target.commit(topic.topic_id, files, moved, epochs)
         self._known = dict(snapshot.ends) | moved
         return self._report(topic, plan, files, self._known)
 

@@ -1,5 +1,6 @@
 """`odradek archive`: topics into Delta tables, once or for ever."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,12 +12,12 @@ from odradek.cli.arguments import key_value
 from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.output import note, print_line, warn
+from odradek.cli.metrics_server import MetricsPort, metrics_served
+from odradek.cli.output import note, print_json_line, print_line, warn
 from odradek.wording import counted, readable_size
 
 if TYPE_CHECKING:
     from odradek.archiving.archiver import Archiver, Order
-    from odradek.archiving.metrics import Metrics
     from odradek.archiving.rounds import Round
     from odradek.client.settings import ClientSettings
 
@@ -44,11 +45,8 @@ Interval = Annotated[
 SkipLost = Annotated[
     bool, Option("--skip-lost", help="Go on where a topic has deleted records before they were archived.")
 ]
-MetricsPort = Annotated[
-    int | None,
-    Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics for Prometheus."),
-]
 NoProgress = Annotated[bool, Option("--quiet", "-q", help="Do not report progress.")]
+JsonLines = Annotated[bool, Option("--json", help="Print progress as JSON, an object a line.")]
 
 
 @on_cluster
@@ -68,6 +66,7 @@ def archive(
     storage: Storage = None,
     metrics_port: MetricsPort = None,
     quiet: NoProgress = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Archive topics into Delta tables, one for each topic, that outlive the topics' retention.
 
@@ -99,19 +98,27 @@ def archive(
             skip_lost,
             lambda topic: retention_ms(cluster, topic),
         )
-        _run(order, interval if watch else None, metrics_port, is_quiet=quiet)
+        _run(order, interval if watch else None, metrics_port, is_quiet=quiet, as_json=as_json)
 
 
-def _run(order: "Order", interval_s: float | None, port: int | None, *, is_quiet: bool) -> None:
+def _run(
+    order: "Order", interval_s: float | None, port: int | None, *, is_quiet: bool, as_json: bool
+) -> None:
     from odradek.archiving.archiver import Archiver
     from odradek.archiving.metrics import Metrics
 
+    report = _report_json if as_json else _silent if is_quiet else _report
     metrics = Metrics()
-    with _served(metrics, port):
-        archiver = Archiver(order, _silent if is_quiet else _report, warn, metrics)
+    with metrics_served(metrics.text, port) as url:
+        if url is not None:
+            note(f"metrics at {url}")
+        archiver = Archiver(order, report, warn, metrics)
         if interval_s is None:
             rows = archiver.run_once()
-            print_line(f"{counted(rows, 'record')} archived")
+            if as_json:
+                print_json_line({"event": "end", "records": rows})
+            else:
+                print_line(f"{counted(rows, 'record')} archived")
         else:
             _watch(archiver, interval_s)
 
@@ -123,26 +130,21 @@ def _watch(archiver: "Archiver", interval_s: float) -> None:
         archiver.run(lambda: archiver.pause(interval_s))
 
 
-@contextmanager
-def _served(metrics: "Metrics", port: int | None) -> Iterator[None]:
-    if port is None:
-        yield
-        return
-    from odradek.exposition import serve
-
-    server = serve(metrics.text, "127.0.0.1", port)
-    note(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def _report(done: "Round") -> None:
     if done.rows or done.lag:
         behind = f"{counted(done.lag, 'offset')} to go" if done.lag else "up to date"
         note(f"{done.topic}: {counted(done.rows, 'record')} archived ({readable_size(done.size)}), {behind}")
+
+
+def _report_json(done: "Round") -> None:
+    """A line of standard output for each round, and at once: a pipe would keep it back."""
+    facts = {"records": done.rows, "bytes": done.size, "lag": done.lag}
+    partitions = [
+        {"partition": number, "end_offset": end, "lag": done.lags.get(number, 0)}
+        for number, end in sorted(done.ends.items())
+    ]
+    print_json_line({"event": "progress", "topic": done.topic, **facts, "partitions": partitions})
+    sys.stdout.flush()
 
 
 def _silent(done: "Round") -> None:

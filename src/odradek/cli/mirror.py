@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Exit, Group, Option
+from odradek.cli.metrics_server import MetricsHost, MetricsPort, metrics_served
 from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 
@@ -68,10 +69,8 @@ def run(
             help="Go on where the source has deleted records before they were copied, instead of stopping there.",
         ),
     ] = False,
-    metrics_port: Annotated[
-        int | None, Option("--metrics-port", help="Serve Prometheus metrics here; 0 lets the system choose.")
-    ] = None,
-    metrics_host: Annotated[str, Option("--metrics-host", help="Address for --metrics-port.")] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     as_json: Annotated[bool, Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Run a mirror until Ctrl-C. With --once, until everything is copied that is there now.
@@ -82,7 +81,7 @@ def run(
     with told(as_json):
         from odradek.cli.stopping import stopping
         from odradek.descriptors import claim_descriptors
-        from odradek.exposition import Numbers, serve
+        from odradek.exposition import Numbers
         from odradek.mirror.file import load
         from odradek.mirror.running import MirrorRun
 
@@ -92,13 +91,9 @@ def run(
         metrics = Numbers(METRICS)
         lines = Lines(as_json, metrics)
         mirror = MirrorRun(settings, lines.tell, once=once, accepts_loss=accept_loss)
-        with contextlib.ExitStack() as stack:
-            if metrics_port is not None:
-                server = serve(metrics.text, metrics_host, metrics_port)
-                stack.callback(server.shutdown)
-                host, port = server.server_address[:2]
-                lines.tell({"event": "metrics", "url": f"http://{host!s}:{port}/metrics"})
-            stack.enter_context(stopping(mirror.stop))
+        with metrics_served(metrics.text, metrics_port, metrics_host) as url, stopping(mirror.stop):
+            if url is not None:
+                lines.tell({"event": "metrics", "url": url})
             went_well = mirror.run()
     if not went_well:
         raise Exit(1)
@@ -294,7 +289,7 @@ def offsets(
         sides = _sides(settings, back)
         found = translated(sides, group)
         if not found:
-            raise CommandError(f"{group} has committed no offsets of topics that are mirrored")
+            raise CommandError(f"group {group} has committed no offsets of topics that are mirrored")
         if execute:
             commit(sides, group, found)
     if as_json:

@@ -4,9 +4,11 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Exit, Option
+from odradek.cli.metrics_server import MetricsHost, MetricsPort, metrics_served
 from odradek.cli.output import note, print_line
 from odradek.cli.pipeline_shared import Conf, FilesArgument, Master, Verbose, find_file, spark_for, told
 from odradek.cli.stopping import stopping
@@ -31,11 +33,8 @@ def run(
         int | None,
         Option("--retries", min=0, help="Give up after this many retries; 5 with --once, else never."),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        Option("--metrics-port", help="Serve Prometheus metrics here; 0 lets the system choose."),
-    ] = None,
-    metrics_host: Annotated[str, Option("--metrics-host", help="Address for --metrics-port.")] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     as_json: Annotated[bool, Option("--json", help="Print JSON lines even at a terminal.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -74,7 +73,6 @@ def _run(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    from odradek.exposition import serve
     from odradek.pipeline.run.display import JsonLines
     from odradek.pipeline.run.metrics import Metrics
     from odradek.pipeline.run.running import PipelineRun, Supervisor
@@ -109,12 +107,9 @@ def _run(
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]
         failed = prepare_all(runs)
         supervisor = Supervisor([one for one in runs if one not in failed])
-        if metrics_port is not None:
-            server = serve(metrics.text, metrics_host, metrics_port)
-            stack.callback(server.shutdown)
-            host, port = server.server_address[:2]
-            for one in pipelines:
-                events.message(one.name, f"metrics at http://{host!s}:{port}/metrics", metrics_port=port)
+        url = stack.enter_context(metrics_served(metrics.text, metrics_port, metrics_host))
+        for one in pipelines if url is not None else ():
+            events.message(one.name, f"metrics at {url}", metrics_port=urlsplit(url).port)
         with stopping(supervisor.request_stop):
             went_well = supervisor.run()
     if failed or not went_well:

@@ -1,14 +1,23 @@
 """`odradek replay`: from an archive, or files, back into a topic."""
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
 from odradek.admin.access import Access
 from odradek.cli.access import on_cluster
-from odradek.cli.archive import OUTAGE_S, NoProgress, Storage, failures_told, retention_ms, settings_of
+from odradek.cli.archive import (
+    OUTAGE_S,
+    JsonLines,
+    NoProgress,
+    Storage,
+    failures_told,
+    retention_ms,
+    settings_of,
+)
 from odradek.cli.arguments import key_value
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.output import note, print_line, warn
+from odradek.cli.output import note, print_json_line, print_line, warn
 from odradek.wording import counted
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ def replay(
     ] = None,
     storage: Storage = None,
     quiet: NoProgress = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Write an archived topic, or Parquet files, into a topic, each record exactly once.
 
@@ -66,11 +76,15 @@ def replay(
         target = to or topic or ""
         source: Source = ParquetFiles(files) if files else _archived(archive or "", topic or "", storage)
         with borrow_cluster(settings_of(cluster, OUTAGE_S)) as client:
-            work = Replay(client, source, target, _silent if quiet else _report)
+            report = _report_json if as_json else _silent if quiet else _report
+            work = Replay(client, source, target, report)
             if isinstance(source, ArchivedTopic):
                 _warn_of_retention(cluster, source.snapshot, target)
             rows = work.run()
-    print_line(f"{counted(rows, 'record')} replayed into {target}")
+    if as_json:
+        print_json_line({"event": "end", "topic": target, "records": rows})
+    else:
+        print_line(f"{counted(rows, 'record')} replayed into {target}")
 
 
 def _archived(archive: str, topic: str, storage: list[str] | None) -> "Source":
@@ -92,6 +106,12 @@ def _warn_of_retention(cluster: Access, snapshot: "Snapshot", target: str) -> No
 
 def _report(done: "Progress") -> None:
     note(f"{done.title}: up to {done.position} of {done.end}")
+
+
+def _report_json(done: "Progress") -> None:
+    facts = {"part": done.title, "position": done.position, "end": done.end, "records": done.rows}
+    print_json_line({"event": "progress", **facts})
+    sys.stdout.flush()
 
 
 def _silent(done: "Progress") -> None:

@@ -1,9 +1,12 @@
 """The result of a query as a table, as JSON, a row a line, or as CSV."""
 
+import re
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from enum import Enum
+from itertools import count
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.failures import CommandError
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
 class Form(Enum):
     TABLE = "table"
     JSON = "json"
@@ -20,6 +26,9 @@ class Form(Enum):
 
 
 def print_result(result: "pa.Table", form: Form) -> None:
+    """A statement that writes a file has no columns."""
+    if not result.column_names:
+        return
     try:
         PRINTED[form](result)
     except (OverflowError, ValueError) as error:  # Kafka has times that no calendar has
@@ -29,12 +38,24 @@ def print_result(result: "pa.Table", form: Form) -> None:
 
 
 def _print_table(result: "pa.Table") -> None:
-    print_columns(result.column_names, [list(map(_shown, row)) for row in _rows(result)])
+    print_columns(result.column_names, [[_on_a_line(_shown(one)) for one in row] for row in _rows(result)])
 
 
 def _print_json(result: "pa.Table") -> None:
+    names = _different(result.column_names)
     for row in _rows(result):
-        print_json_line(dict(zip(result.column_names, map(_plain, row), strict=True)))
+        print_json_line(dict(zip(names, map(_plain, row), strict=True)))
+
+
+def _different(names: list[str]) -> list[str]:
+    """An object has each name once: later columns of the same name are numbered, as DuckDB numbers them."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in count(1))
+        found.append(
+            name if name not in found else next(one for one in numbered if one not in {*found, *names})
+        )
+    return found
 
 
 def _print_csv(result: "pa.Table") -> None:
@@ -48,7 +69,7 @@ def _print_csv(result: "pa.Table") -> None:
 def _rows(result: "pa.Table") -> Iterator[tuple[Any, ...]]:
     """Two columns may have one name."""
     for batch in result.to_batches():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*(column.to_pylist(maps_as_pydicts="strict") for column in batch.columns), strict=True)
 
 
 def _plain(value: Any) -> Any:
@@ -59,18 +80,45 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, bytes):
         return value.decode(errors="replace")
+    if isinstance(value, float) and not isfinite(value):
+        return None  # JSON has no such numbers
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if hasattr(value, "nanoseconds"):
+        return _interval(value)
     if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
         return int(value)  # a sum of whole numbers
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
+def _interval(value: Any) -> str:
+    """As DuckDB writes it."""
+    years, months = divmod(abs(value.months), 12)
+    sign = "-" if value.months < 0 else ""
+    parts = [(f"{sign}{years}", "year"), (f"{sign}{months}", "month"), (str(value.days), "day")]
+    told = [
+        f"{text} {unit}{'' if text.strip('-') == '1' else 's'}" for text, unit in parts if text.strip("-0")
+    ]
+    seconds, nanoseconds = divmod(abs(value.nanoseconds), 1_000_000_000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    fraction = f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
+    if value.nanoseconds or not told:
+        told.append(f"{'-' if value.nanoseconds < 0 else ''}{clock}{fraction}")
+    return " ".join(told)
+
+
 def _shown(value: Any) -> Any:
     import json
 
+    if isinstance(value, float):
+        return value
     plain = _plain(value)
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list) else plain
+
+
+def _on_a_line(value: Any) -> Any:
+    """A cell of a table has one line."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], value) if isinstance(value, str) else value
 
 
 PRINTED = {Form.TABLE: _print_table, Form.JSON: _print_json, Form.CSV: _print_csv}

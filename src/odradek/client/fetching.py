@@ -46,11 +46,13 @@ class OffsetsGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches with rows, and the offset to continue from. `end`: what the reader may see ends there, for now."""
+    """Batches with rows, and the offset to continue from. `end`: what the reader may see ends there, for now; `epoch`:
+    the leader epoch of the last batch before `next_offset` that the reader has seen."""
 
     batches: list[Batch]
     next_offset: int
     end: int = NO_OFFSET
+    epoch: int = NO_EPOCH
 
 
 @dataclass(slots=True)
@@ -172,7 +174,7 @@ class RangeReader:
                 batches.append(batch)
             next_offset = max(next_offset, header.next_offset)
             self.last_epoch = header.leader_epoch
-        return Chunk(batches, next_offset, result.last_stable_offset)
+        return Chunk(batches, next_offset, result.last_stable_offset, self.last_epoch)
 
     def _refuse(self, header: BatchHeader) -> None:
         raise KafkaError(

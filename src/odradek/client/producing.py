@@ -39,6 +39,7 @@ ADVICE = {
     ErrorCode.RECORD_LIST_TOO_LARGE: "lower kafka.batch.size below the topic's segment.bytes",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic to this user",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",
+    ErrorCode.INVALID_TIMESTAMP: "raise the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     ErrorCode.INVALID_RECORD: "a compacted topic takes only rows that have a key",
 }
 

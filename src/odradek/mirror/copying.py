@@ -40,13 +40,18 @@ from odradek.mirror.reframing import reframed
 from odradek.model import TopicPartition
 
 ENDLESS = 2**63 - 1
+OWN = "(name it in own_settings of the mirror's file, or it is kept in step with the source's)"
 ADVICE = {
-    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the copy, or message.max.bytes of the target's brokers",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the copy",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        f"raise max.message.bytes of the copy {OWN}, or message.max.bytes of the target's brokers"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: f"raise segment.bytes of the copy {OWN}",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "grant WRITE on transactional ids that begin with odradek-mirror. at the target"
     ),
-    ErrorCode.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the copy",
+    ErrorCode.INVALID_TIMESTAMP: (
+        f"raise message.timestamp.before.max.ms, or message.timestamp.after.max.ms {OWN}, of the copy"
+    ),
     ErrorCode.INVALID_RECORD: "the copy is compacted, and the source has records without a key",
 }
 RIGHTS: Mapping[type[Step], str] = {  # on the topic that the refusal names
@@ -124,10 +129,6 @@ class Reading:
         if chunk.batches:
             self._ahead = self._submit()
         return chunk
-
-    @property
-    def epoch(self) -> int:
-        return -1 if self._reader is None else self._reader.last_epoch
 
     def interrupt(self) -> None:
         """Stop waiting for a cluster that is away; called by another thread."""
@@ -273,9 +274,12 @@ class Copier:
         end = clients.target.list_offsets({target: LATEST}, read_committed=True)[target]
         settings = FetchSettings(read_committed=True, max_wait_ms=100)
         reader = RangeReader(clients.target, target, start, end, settings, 0.0)
-        while reader.position < end:
-            if reader.poll().batches:
-                return False
+        try:
+            while reader.position < end:
+                if reader.poll().batches:
+                    return False
+        except OffsetsGone as gone:  # of the copy: deleted while we looked
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, str(gone)) from gone
         return True
 
     def _fetch(self, step: Step) -> Outcome:
@@ -284,9 +288,7 @@ class Copier:
         self._batches = reframed(chunk.batches, self._target, step.offset)
         self.progress.next_offset, self.progress.source_end = step.offset, chunk.end
         self._tell("copying")
-        return steps.Fetched(
-            chunk.next_offset, sum(one.row_count for one in self._batches), self._reading.epoch
-        )
+        return steps.Fetched(chunk.next_offset, sum(one.row_count for one in self._batches), chunk.epoch)
 
     def _write(self, _: Step) -> Outcome:
         partition = self._positions.partition_of(self.copy)

@@ -23,6 +23,9 @@ HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_HEADER_VALUES, ROWS_WITHOUT_
 STATE_SIZE = 10
 
 OK, CORRUPT = 0, 1
+MOST_MS = (
+    2**63 - 1
+) // 1000  # as microseconds: a time beyond, as of nanoseconds taken for milliseconds, becomes that
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two lengths, count of headers
 
 
@@ -168,7 +171,7 @@ def decode_records(
                 return CORRUPT
         offsets[row] = offset
         timestamp_ms = append_timestamp_ms if has_append_time else base_timestamp_ms + timestamp_delta
-        timestamps_us[row] = timestamp_ms * 1000
+        timestamps_us[row] = max(-MOST_MS, min(timestamp_ms, MOST_MS)) * 1000
         state[ROWS] = row + 1
         position = end
     return OK if position == batch_end else CORRUPT

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.archive.describing import describe
-from odradek.archive.failures import RecordsLost
 from odradek.archive.layout import Snapshot
 from odradek.archive.location import Location
 from odradek.archive.planning import Topic, check_tail
@@ -92,12 +91,6 @@ def _reaches(spark: "SparkSession", uri: str) -> bool:
 def _tail(spark: "SparkSession", given: Mapping[str, str], now: Topic, snapshot: Snapshot) -> "DataFrame":
     starts = {str(number): snapshot.ends.get(number, log.start) for number, log in now.logs.items()}
     ends = {str(number): max(log.stable, starts[str(number)]) for number, log in now.logs.items()}
-    for number, end in snapshot.ends.items():
-        if number not in now.logs or end > now.logs[number].end:
-            raise RecordsLost(
-                f"{now.name}-{number} ends before offset {end}, which is archived: the topic has lost records, and "
-                "gives their offsets to others. Read what is archived alone, by a table without options"
-            )
     limits = {"startingOffsets": starts, "endingOffsets": ends}
     reader = spark.read.format("odradek").options(**given)
     return reader.options(**{name: json.dumps({now.name: found}) for name, found in limits.items()}).load()

@@ -9,7 +9,7 @@ extracts two for 0.2 to 0.4 s of CPU and all four for 0.4 to 0.8, the kernel cal
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -26,6 +26,7 @@ RECORD = {
     ),
 }
 TEXT = "coalesce(try(decode(value)), value::VARCHAR)"
+MOST_BIGINT = 2**63 - 1
 LEAST_SHARE = 0.5  # of the values that are JSON objects, in a topic of JSON
 
 
@@ -59,8 +60,26 @@ def inferred(connection: duckdb.DuckDBPyConnection, sample: str) -> dict[str, st
     if not objects or objects < LEAST_SHARE * count:
         return {}
     found = connection.sql(f"SELECT json_group_structure(text::JSON) FROM ({valid}) WHERE is_object")
-    structure = found.fetchall()[0][0]
-    return {name: _by_structure(name, kind) for name, kind in json.loads(structure).items()}
+    structure = json.loads(found.fetchall()[0][0])
+    if not isinstance(structure, dict):  # all of them are empty
+        return {}
+    fields = {
+        name: kind for name, kind in structure.items() if name
+    }  # SQL has no name for that of the empty name
+    large = _large(connection, valid, [name for name, kind in fields.items() if kind == "UBIGINT"])
+    return {name: _by_structure(name, "HUGEINT" if name in large else kind) for name, kind in fields.items()}
+
+
+def _large(connection: duckdb.DuckDBPyConnection, valid: str, names: Sequence[str]) -> set[str]:
+    """Of fields that are whole numbers, those with one that no BIGINT can be."""
+    if not names:
+        return set()
+    most = ", ".join(
+        f"max(try_cast(json_extract_string(text, {_pointer(name)}) AS HUGEINT))" for name in names
+    )
+    few = f"SELECT text FROM ({valid}) WHERE is_object AND regexp_matches(text, '[0-9]{{19}}')"
+    (found,) = connection.sql(f"SELECT {most} FROM ({few})").fetchall()
+    return {name for name, one in zip(names, found, strict=True) if one is not None and one > MOST_BIGINT}
 
 
 def given(connection: duckdb.DuckDBPyConnection, ddl: str) -> dict[str, str]:

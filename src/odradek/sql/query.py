@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from glob import glob
 from typing import Any
 
 import duckdb
@@ -14,6 +14,7 @@ from odradek.sql.reading import TopicReader
 from odradek.sql.tables import Settings, Tables
 
 IN_QUOTES = "Names with dots or dashes are written in double quotes"
+NAME_TO_QUOTE = re.compile(r"\b[A-Za-z_]\w*[.-]\w")
 KINDS = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 CHANGES = {"INSERT", "UPDATE", "DELETE", "DROP", "ALTER"}
 
@@ -43,7 +44,9 @@ def named_in(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str
     if tree.get("error"):
         if tree.get("error_type") == "not implemented":  # not a SELECT
             return _other_than_select(connection, query), set()
-        raise BadQuery(f"{tree.get('error_message', 'the query cannot be parsed')}. {IN_QUOTES}")
+        raise BadQuery(f"{tree.get('error_message', 'the query cannot be parsed')}{_in_quotes(query)}")
+    if not tree.get("statements"):
+        raise BadQuery("the query is empty: 'odradek sql --help' has examples")
     tables, parts = set[str](), set[str]()
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
@@ -57,6 +60,11 @@ def _other_than_select(connection: duckdb.DuckDBPyConnection, query: str) -> set
     if kinds & CHANGES:
         raise BadQuery("topics and archives are read by SQL, not changed: 'odradek produce' writes records")
     return set(connection.get_table_names(query))
+
+
+def _in_quotes(query: str) -> str:
+    """Advice, where a name with a dot or a dash may be the reason."""
+    return f". {IN_QUOTES}" if NAME_TO_QUOTE.search(query) else ""
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -73,7 +81,7 @@ def _add_tables(tables: Tables, settings: Settings, names: set[str], parts: set[
             f"there is no archive of {', '.join(found)} at {settings.archive}: correct --archive, or leave it out"
         )
     for name in sorted(names - parts - set(found)):
-        if not Path(name).exists():
+        if "://" not in name and not glob(name, recursive=True):
             raise BadQuery(
                 f"there is no topic, archive or file {name!r}. {IN_QUOTES}; 'odradek topic list' shows the topics"
             )

@@ -16,6 +16,7 @@ from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, borrow_cluster
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.client.settings import ClientSettings, FetchSettings
 from odradek.model import TopicPartition
+from odradek.records.record import Record, decode_batch
 
 SCHEMA = pa.schema(
     [
@@ -30,6 +31,7 @@ SCHEMA = pa.schema(
 FETCH = FetchSettings(read_committed=True)
 SMALL = 20_000  # records up to which plain Python is faster than importing numba
 RECORD_TIMEOUT_S = 60.0
+MOST_MS = (2**63 - 1) // 1000
 
 
 class TopicReader:
@@ -87,8 +89,6 @@ class TopicReader:
                 yield batch.select(SCHEMA.names)
 
     def _read_plainly(self, topic: str, wanted: Range) -> Iterator[pa.RecordBatch]:
-        from odradek.records.record import decode_batch
-
         for chunk in self._chunks(topic, wanted):
             records = [
                 record
@@ -100,16 +100,21 @@ class TopicReader:
                 yield _batch(records, wanted.partition)
 
 
-def _batch(records: list[Any], partition: int) -> pa.RecordBatch:
+def _batch(records: list[Record], partition: int) -> pa.RecordBatch:
     columns = [
         pa.array([one.key for one in records], pa.binary()),
         pa.array([one.value for one in records], pa.binary()),
         pa.array([partition] * len(records), pa.int32()),
         pa.array([one.offset for one in records], pa.int64()),
-        pa.array([one.timestamp * 1000 for one in records], pa.int64()).cast(SCHEMA.field("timestamp").type),
+        pa.array([_microseconds(one) for one in records], pa.int64()).cast(SCHEMA.field("timestamp").type),
         pa.array([_headers(one.headers) for one in records], HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _microseconds(record: Record) -> int:
+    """As the kernel has them, which knows no times beyond what a number of microseconds can be."""
+    return max(-MOST_MS, min(record.timestamp, MOST_MS)) * 1000
 
 
 def _headers(headers: Sequence[tuple[bytes, bytes | None]]) -> list[dict[str, Any]] | None:
