@@ -32,7 +32,7 @@ def archived(broker, tmp_path_factory) -> tuple[str, str]:
     from tests.spark.spark_topics import Topics
 
     archive = tmp_path_factory.mktemp("archive")
-    topic = Topics(broker.bootstrap).create(partitions=PARTITIONS, name="to-replay")
+    topic = Topics(broker.bootstrap).create(partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(PARTITIONS * ROWS):
         producer.produce(
@@ -174,7 +174,7 @@ def test_markers_at_the_end_are_replayed_up_to(odradek, broker, topics, archive)
 
 def test_the_ledger_shows_the_position(odradek, broker, archived, target):
     Replay(Client(broker), table(archived), target).run()
-    assert f"to-replay into {target}" in odradek("ledger", "list").stdout
+    assert f"{archived[1]} into {target}" in odradek("ledger", "list").stdout
 
 
 def parquet(path, first: int, end: int, **columns) -> None:

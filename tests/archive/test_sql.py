@@ -15,7 +15,7 @@ from odradek.sql.tables import Tables
 KINDS = ("order", "return", "view")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # as long as its broker: a worker may come back to a module
 def orders(broker) -> str:
     """Half of it archived by each test that wants so: 90 JSON records, 10 seconds apart, in two partitions."""
     from tests.spark.spark_topics import Topics

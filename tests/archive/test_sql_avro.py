@@ -72,7 +72,7 @@ def file(tmp_path) -> str:
     return str(path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # as long as its broker
 def plain(broker) -> str:
     from tests.spark.spark_topics import Topics
 
