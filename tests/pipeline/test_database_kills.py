@@ -89,7 +89,7 @@ def test_kill_9_of_the_driver_its_jvm_and_the_database_repeats_nothing(
         finally:
             process.kill()
     process = Process(lab.directory, str(path), "--once")
-    assert process.wait() == 0, process.story()
+    assert process.wait(900) == 0, process.story()  # what is left is many small batches
     assert postgresql.rows("SELECT id FROM plain ORDER BY id") == [(number,) for number in range(ORDERS)]
     newest = [(number, ORDERS - 50 + number) for number in range(50)]
     assert postgresql.rows("SELECT * FROM newest ORDER BY id") == newest

@@ -48,9 +48,9 @@ class Process:
     def story(self) -> str:
         return f"{self.events[-10:]}\n{self.log.read_text()[-3000:]}"
 
-    def wait(self) -> int:
+    def wait(self, wait_s: float = 300) -> int:
         try:
-            return self.process.wait(300)
+            return self.process.wait(wait_s)
         finally:
             self.kill()
 
