@@ -24,7 +24,15 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    "function", ["shop_functions:lucky", 'shop_functions:lucky_batch"\nreturns = "id BIGINT, twice BIGINT']
+    "function",
+    [
+        "shop_functions:lucky",
+        pytest.param(
+            'shop_functions:lucky_batch"\nreturns = "id BIGINT, twice BIGINT',
+            marks=pytest.mark.long,
+            id="of batches",
+        ),
+    ],
 )
 def test_a_record_that_a_python_function_raises_on_is_set_aside(spark, lab: Lab, monkeypatch, function: str):
     monkeypatch.syspath_prepend(str(HERE))

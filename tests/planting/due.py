@@ -1,4 +1,4 @@
-"""Which planted bugs `make test` looks for: those whose module, or whose simulation, has changed.
+"""Which planted bugs `make test-due` looks for: those whose module, or whose simulation, has changed.
 
 What has changed is what a branch has beyond `main`; on `main` itself, what the last commits have changed. Where git
 cannot tell, all bugs are due.
