@@ -13,27 +13,27 @@ import pytest
 # Files of tests that need Spark, the longest first. `make` gives them to its workers file by file, in this order:
 # so these end together. Those that are not named are short.
 LONGEST_SPARK_FILES = (
+    "test_pipeline_faults.py",
+    "test_pipeline_kinds.py",
     "test_pipeline_docs.py",
     "test_demo.py",
-    "test_pipeline_faults.py",
-    "test_spark_cluster.py",
     "test_database_pipeline.py",
-    "test_pipeline_kinds.py",
     "test_lake_sinks.py",
-    "test_pipeline_spark.py",
-    "test_avro_sinks.py",
-    "test_expectations.py",
+    "test_pipeline_sharing.py",
     "test_pipeline_once.py",
+    "test_pipeline_spark.py",
+    "test_spark_cluster.py",
+    "test_function_sinks.py",
+    "test_avro_sinks.py",
     "test_spark_connect.py",
-    "test_spark_exactly_once.py",
     "test_spark_program.py",
+    "test_expectations.py",
+    "test_pipeline_process.py",
+    "test_spark_exactly_once.py",
     "test_spark_stream.py",
     "test_spark_sink.py",
     "test_spark_batch.py",
-    "test_pipeline_process.py",
-    "test_pipeline_sharing.py",
     "test_typed_json.py",
-    "test_function_sinks.py",
 )
 PEER_TIMEOUT_S = 1800
 SPARK_PLACES = ("tests/spark", "tests/pipeline", "tests/demo")  # where `make` looks for tests that need Spark
