@@ -289,7 +289,10 @@ def offsets(
         sides = _sides(settings, back)
         found = translated(sides, group)
         if not found:
-            raise CommandError(f"group {group} has committed no offsets of topics that are mirrored")
+            raise CommandError(
+                f"group {group} has committed no offsets of topics that are mirrored: check the group's name, and "
+                "[topics] in the file"
+            )
         if execute:
             commit(sides, group, found)
     if as_json:

@@ -251,7 +251,12 @@ class LakeSinkKind(SinkKind):
             self._table.compact()
         except Exception as error:
             reason = without_secrets(str(error), self._access)
-            log.warning("%s: small files of %s stay: %s", self.sink.name, self.place, reason)
+            log.warning(
+                "%s: could not merge the small files of %s, and will try again after some batches: %s",
+                self.sink.name,
+                self.place,
+                reason,
+            )
 
     def _aligned(self, rows: DataFrame, deleted: str | None = None) -> DataFrame:
         """The rows with the columns of the table, and the one that says which rows delete: these need only a key."""
