@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-COLUMNS = ("key", "value", "headers", "timestamp", "timestampType", "offset", "partition")
 NAME = re.compile(r"(\d{5,})-(\d{20})-(\d{20})-[0-9a-f]{8}\.parquet")
 
 

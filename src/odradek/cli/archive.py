@@ -1,6 +1,5 @@
 """`odradek archive`: topics into Delta tables, once or for ever."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.metrics_server import MetricsPort, metrics_served
-from odradek.cli.output import note, print_json_line, print_line, warn
+from odradek.cli.output import note, print_event, print_line, warn
 from odradek.wording import counted, readable_size
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def _run(
         if interval_s is None:
             rows = archiver.run_once()
             if as_json:
-                print_json_line({"event": "end", "records": rows})
+                print_event({"event": "end", "records": rows})
             else:
                 print_line(f"{counted(rows, 'record')} archived")
         else:
@@ -137,14 +136,13 @@ def _report(done: "Round") -> None:
 
 
 def _report_json(done: "Round") -> None:
-    """A line of standard output for each round, and at once: a pipe would keep it back."""
+    """Print a line for each round."""
     facts = {"records": done.rows, "bytes": done.size, "lag": done.lag}
     partitions = [
         {"partition": number, "end_offset": end, "lag": done.lags.get(number, 0)}
         for number, end in sorted(done.ends.items())
     ]
-    print_json_line({"event": "progress", "topic": done.topic, **facts, "partitions": partitions})
-    sys.stdout.flush()
+    print_event({"event": "progress", "topic": done.topic, **facts, "partitions": partitions})
 
 
 def _silent(done: "Round") -> None:

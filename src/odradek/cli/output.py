@@ -45,6 +45,12 @@ def print_json_line(value: Any) -> None:
     print_line(json.dumps(value, ensure_ascii=False))
 
 
+def print_event(event: dict[str, Any]) -> None:
+    """Print an object on a line, and at once: a pipe would keep it back."""
+    print_json_line(event)
+    sys.stdout.flush()
+
+
 class Coloured(NamedTuple):
     """A cell of a table that has a colour on a terminal."""
 

@@ -1,6 +1,5 @@
 """`odradek replay`: from an archive, or files, back into a topic."""
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from odradek.cli.archive import (
 )
 from odradek.cli.arguments import key_value
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.output import note, print_json_line, print_line, warn
+from odradek.cli.output import note, print_event, print_line, warn
 from odradek.wording import counted
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def replay(
                 _warn_of_retention(cluster, source.snapshot, target)
             rows = work.run()
     if as_json:
-        print_json_line({"event": "end", "topic": target, "records": rows})
+        print_event({"event": "end", "topic": target, "records": rows})
     else:
         print_line(f"{counted(rows, 'record')} replayed into {target}")
 
@@ -110,8 +109,7 @@ def _report(done: "Progress") -> None:
 
 def _report_json(done: "Progress") -> None:
     facts = {"part": done.title, "position": done.position, "end": done.end, "records": done.rows}
-    print_json_line({"event": "progress", **facts})
-    sys.stdout.flush()
+    print_event({"event": "progress", **facts})
 
 
 def _silent(done: "Progress") -> None:

@@ -120,7 +120,7 @@ def encoded(columns: list[Column], text: str, header: bytes, refusal: str, delet
         from fastavro import schemaless_writer
 
         schema, values = _parsed(text), list[bytes | None]()
-        is_whole = whole(json.loads(text))
+        is_whole = _whole_by(text)
         for row in rows.to_pylist(maps_as_pydicts="strict"):
             if row is None:
                 values.append(None)
@@ -148,6 +148,11 @@ def _parsed(text: str) -> Any:
 
 
 Check = Callable[[Any], bool]
+
+
+@cache
+def _whole_by(text: str) -> Check | None:
+    return whole(json.loads(text))
 
 
 def whole(kind: Any) -> Check | None:
